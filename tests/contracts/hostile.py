@@ -45,7 +45,8 @@ from fallow.deployment.annotator_values import (
     SquaredErrors,
 )
 from fallow.experiment.describing import ColumnCounts
-from fallow.experiment.measuring import COUNTS, NONCONFORMITY
+from fallow.measurements.metrics import COUNTS
+from fallow.measurements.prediction_sets import NONCONFORMITY
 
 Sizes = Mapping[str, int]
 Reply = dict[str, Any]
@@ -352,18 +353,18 @@ def _(reply: Hits, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
         "more hits than rows of a class": {"class_hits": valid["class_rows"] + 9},
         "more rows by class than in all": {"class_rows": valid["class_rows"] + 9},
     }
-    if reply.has_metrics:
-        faults["more examples in a histogram than rows"] = {COUNTS: valid[COUNTS] + 9}
-    return faults | add_bins(valid)
+    return faults | add_to_sums(valid)
 
 
 @change_reply.register
 def _(reply: SquaredErrors, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
-    return add_bins(valid)
+    return add_to_sums(valid)
 
 
-def add_bins(valid: Reply) -> dict[str, Reply]:
-    """Return a change to more examples by bin of nonconformity than test examples."""
-    if NONCONFORMITY not in valid:
-        return {}
-    return {"more examples by bin than rows": {NONCONFORMITY: valid[NONCONFORMITY] + 9}}
+def add_to_sums(valid: Reply) -> dict[str, Reply]:
+    """Return changes to more examples in a histogram of a measurement than test examples."""
+    return {
+        f"more examples in {name} than rows": {name: valid[name] + 9}
+        for name in (COUNTS, NONCONFORMITY)
+        if name in valid
+    }

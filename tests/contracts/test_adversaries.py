@@ -30,6 +30,8 @@ from fallow.encoders.encoding import Encoding, Imputation
 from fallow.engine.column_counts import DescribedColumn
 from fallow.experiment.describing import Describe
 from fallow.experiment.evaluation_set import EvaluationSet
+from fallow.measurements.metrics import Metrics
+from fallow.measurements.prediction_sets import PredictionSets
 from fallow.privacy.encryption import encrypt_for
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.secure_sum import SecureSum
@@ -89,11 +91,14 @@ METHODS += [
     *(Describe(label=LABEL), Describe(label=LABEL, secure_sum=True)),
     *(Annotators(schema="digest"), Annotators(secure_sum=True), Annotators(classes=False)),
     *(
-        Annotators(schema="digest", has_metrics=True),
-        Annotators(classes=False, has_metrics=True),
+        Annotators(schema="digest", measurements=(Metrics(("auroc",)),)),
+        Annotators(classes=False, measurements=(Metrics(("mae",), True),)),
         Annotators(schema="digest", sends_agreement=True),
     ),
-    *(Annotators(has_coverage=True), Annotators(classes=False, has_coverage=True)),
+    *(
+        Annotators(measurements=(PredictionSets(0.9),)),
+        Annotators(classes=False, measurements=(PredictionSets(0.9, True),)),
+    ),
 ]
 
 

@@ -14,11 +14,11 @@ from fallow.data import Dataset
 from fallow.deployment.model_card import CARD
 from fallow.engine.score_metrics import find_metric
 from fallow.experiment.event_log import EventLog
-from fallow.experiment.measuring import list_metrics
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
+from fallow.measurements.metrics import list_metrics
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
@@ -26,6 +26,8 @@ from fallow.storage.files import load_tree
 from tests.deployment.simulations import NAMES, Federation, federation, photos, rows, ward
 from tests.each import mark_long
 
+SETS = "prediction_sets"
+"""Field of a model file."""
 CONFIG = TrainingConfig((TrainingStage(2),), 8, Optimizer(lr=0.05, momentum=0.9))
 COMMON: dict[str, Any] = {
     "model": Spec("linear"),
@@ -336,10 +338,10 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
         own = theirs["sites"].get(site) or theirs["state"]
         at_site = tree(folder.path / "model.safetensors")
         assert_alike({"state": own}, at_site)
-        assert at_site.get("sets") == ours.get("sets") == theirs.get("sets")
-        assert ("sets" in at_site) == ("coverage" in STUDIES[name])
+        assert at_site.get(SETS) == ours.get(SETS) == theirs.get(SETS)
+        assert (SETS in at_site) == ("coverage" in STUDIES[name])
         card = (folder.path / CARD).read_text()
-        assert ("With coverage 0.8" in card) == ("sets" in at_site)
+        assert ("With coverage 0.8" in card) == (SETS in at_site)
         own_metrics = STUDIES[name].get("metrics", ())
         assert card.count("95 % interval") >= len(own_metrics)
         assert all(f"- {find_metric(metric).title}: " in card for metric in own_metrics)

@@ -33,11 +33,14 @@ from fallow.core.optional import check_full_install
 from fallow.core.types import SiteId, State
 from fallow.core.wording import join_some
 from fallow.data import Dataset
-from fallow.engine.conformal import build_prediction_sets, check_coverage
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import TrainedModel
-from fallow.experiment.measuring import read_counts
 from fallow.experiment.methods import methods_of
+from fallow.measurements.prediction_sets import (
+    build_prediction_sets,
+    check_coverage,
+    read_nonconformity,
+)
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.variants import variant
@@ -495,8 +498,8 @@ class Run:
         if coverage is not None and self.config.coverage is not None:
             check_coverage(coverage)
             scores = self.records.iloc[-1]["prediction_sets"]
-            saved["sets"] = build_prediction_sets(
-                read_counts(scores, not self.classes), coverage
+            saved["prediction_sets"] = build_prediction_sets(
+                read_nonconformity(scores, not self.classes), coverage
             )
         return LoadedModel(self.config, saved, OWN)
 

@@ -34,13 +34,6 @@ from fallow.data.dataset import Task
 from fallow.data.loaders.features import is_frame, read_features
 from fallow.data.loaders.numbers import subtract_offsets
 from fallow.data.loaders.scaling import scale_as_trained
-from fallow.engine.conformal import (
-    PredictionSets,
-    check_sets,
-    describe_sets,
-    predict_intervals,
-    predict_sets,
-)
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.finished import (
     ExampleSpec,
@@ -48,10 +41,16 @@ from fallow.experiment.finished import (
     TrainedModel,
     scale_of,
 )
-from fallow.experiment.measuring import list_metrics
+from fallow.experiment.measuring import describe_results, find_measurements
 from fallow.experiment.methods import ModelMaker, versions
 from fallow.experiment.predict import outputs_of
 from fallow.experiment.trained import Trained
+from fallow.measurements.prediction_sets import (
+    SetRule,
+    check_sets,
+    predict_intervals,
+    predict_sets,
+)
 from fallow.models import networks
 from fallow.models.base import row_shape
 from fallow.models.custom import unwrap_model
@@ -189,8 +188,8 @@ def write_model(
     }
     if "encoder" in saved:
         model_config["encoder_digest"] = saved["encoder"]["digest"]
-    if "sets" in saved:
-        model_config["prediction_sets"] = saved["sets"]
+    if "prediction_sets" in saved:
+        model_config["prediction_sets"] = saved["prediction_sets"]
     module = _build_module(config, saved["example_spec"])
     Layout.of(module).load(module, state)
     tensors = {**module.state_dict(), **_list_extras(saved)}
@@ -321,11 +320,10 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
                 f"- {name.replace('_', ' ')}: {value:.4g}, on the test examples of the "
                 "study"
             )
-    metrics = last["metrics"] if config.metrics else {}
-    for line in list_metrics(metrics, details["classes"]):
+    classes = details["classes"]
+    measurements = find_measurements(config, is_regression=not classes)
+    for line in describe_results(measurements, last, classes):
         yield f"- {line}"
-    if "sets" in run.saved:
-        yield f"- {describe_sets(run.saved['sets'], not details['classes'])}"
     yield ""
     yield "## Privacy"
     yield ""
@@ -444,7 +442,7 @@ class LoadedModel:
             Examples, with the columns or the shape of the training data.
         """
         self._check_task(True, "predict_interval")
-        return predict_sets(self._outputs(rows), self.saved.get("sets"))
+        return predict_sets(self._outputs(rows), self.saved.get("prediction_sets"))
 
     def predict_interval(self, rows: Any) -> npt.NDArray[np.float64]:
         """Return the bounds of prediction intervals of shape (n, 2). See `predict_set`.
@@ -455,7 +453,9 @@ class LoadedModel:
             Examples, with the columns or the shape of the training data.
         """
         self._check_task(False, "predict_set")
-        return predict_intervals(self._outputs(rows).squeeze(1), self.saved.get("sets"))
+        return predict_intervals(
+            self._outputs(rows).squeeze(1), self.saved.get("prediction_sets")
+        )
 
     def _check_task(self, wants_classes: bool, instead: str) -> None:
         """Raise ValueError if the model does not predict classes or, otherwise, numbers."""
@@ -546,7 +546,7 @@ def load_model(
             raise ValueError(f"its settings have more than {LONGEST} characters")
         config = config_from(settings, ExperimentConfig("shared"))
         _check_encoder(config)
-        sets: PredictionSets | None = model_config.get("prediction_sets")
+        sets: SetRule | None = model_config.get("prediction_sets")
         if sets is not None:
             check_sets(sets)
         expected = _find_shapes(config, details)
@@ -569,7 +569,7 @@ def load_model(
         "targets": extras["targets"] or None,
     }
     if sets is not None:
-        saved["sets"] = sets
+        saved["prediction_sets"] = sets
     if config.encoder is not None:
         saved["encoder"] = FittedEncoder(
             state=extras["encoder"], digest=str(model_config.get("encoder_digest"))

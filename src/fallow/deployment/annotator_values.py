@@ -21,9 +21,7 @@ from fallow.core.values import (
     Text,
     Whole,
 )
-from fallow.engine.conformal import ERROR_BINS
-from fallow.engine.score_metrics import BINS, MOMENTS
-from fallow.experiment.measuring import COUNTS, NONCONFORMITY
+from fallow.experiment.measuring import Measurements
 from fallow.privacy.encryption import HALF
 
 # notes about a site, for the checks of later replies
@@ -182,12 +180,10 @@ def _find_other_tests(parts: Parts, known: SenderFacts) -> str | None:
 class Hits(Composite):
     """Test examples and correct predictions, in total and by class.
 
-    has_metrics: with the histograms of `count_scores`.  has_coverage: with the counts of
-    `count_nonconformity`.
+    measurements: those whose sums are sent beside them.
     """
 
-    has_metrics: bool = False
-    has_coverage: bool = False
+    measurements: Measurements = ()
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         fields: dict[str, Kind] = {
@@ -196,11 +192,7 @@ class Hits(Composite):
             "class_rows": Count("classes"),
             "class_hits": Count("classes"),
         }
-        if self.has_metrics:
-            fields[COUNTS] = Count(("classes", 2, 2, BINS))
-        if self.has_coverage:
-            fields[NONCONFORMITY] = Count(BINS)
-        return fields
+        return _add_sums(fields, self.measurements)
 
     def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
         why = _find_other_tests(parts, known)
@@ -214,17 +206,7 @@ class Hits(Composite):
             limit = float(parts[in_all])
             if abs(together - limit) > known.room * len(parts[by_class]):
                 return f"{by_class} is {together:g} together, but {in_all} is {limit:g}"
-        return self._find_many_scores(parts, known) or _find_other_sum(parts, known)
-
-    def _find_many_scores(self, parts: Parts, known: SenderFacts) -> str | None:
-        """Explain which histogram has more examples than the site, or return None."""
-        if not self.has_metrics:
-            return None
-        of_classes = parts[COUNTS].flatten(1).sum(1)
-        limit = float(parts["rows"])
-        if bool((of_classes > limit + known.room * BINS).any()):
-            return f"{COUNTS} is {_describe(of_classes)} by class, but rows is {limit:g}"
-        return None
+        return _find_impossible_sums(self.measurements, parts, known)
 
 
 @final
@@ -232,36 +214,36 @@ class Hits(Composite):
 class SquaredErrors(Composite):
     """Number of test examples and the sum of squared errors.
 
-    has_metrics: with the sums of `sum_moments`.  has_coverage: with the counts of
-    `count_nonconformity`.
+    measurements: those whose sums are sent beside them.
     """
 
-    has_metrics: bool = False
-    has_coverage: bool = False
+    measurements: Measurements = ()
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         squares = NonNegative(is_wide=True)
         fields: dict[str, Kind] = {"rows": Count(of="rows"), "squares": squares}
-        if self.has_metrics:
-            fields["first"] = Real(MOMENTS)
-            fields["second"] = Real((MOMENTS, MOMENTS))
-        if self.has_coverage:
-            fields[NONCONFORMITY] = Count(ERROR_BINS)
-        return fields
+        return _add_sums(fields, self.measurements)
 
     def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
-        return _find_other_tests(parts, known) or _find_other_sum(parts, known)
+        why = _find_other_tests(parts, known)
+        return why or _find_impossible_sums(self.measurements, parts, known)
 
 
-def _find_other_sum(parts: Parts, known: SenderFacts) -> str | None:
-    """Explain that the examples by bin of nonconformity are not all test examples, or return None."""
-    if NONCONFORMITY not in parts:
-        return None
-    counts = parts[NONCONFORMITY]
-    together = float(counts.sum())
-    rows = float(parts["rows"])
-    if abs(together - rows) > known.room * len(counts):
-        return f"{NONCONFORMITY} is {together:g} together, but rows is {rows:g}"
+def _add_sums(fields: dict[str, Kind], measurements: Measurements) -> dict[str, Kind]:
+    """Return the fields with those of the measurements."""
+    for measurement in measurements:
+        fields |= measurement.sums
+    return fields
+
+
+def _find_impossible_sums(
+    measurements: Measurements, parts: Parts, known: SenderFacts
+) -> str | None:
+    """Explain which sums are impossible beside the test counts, or return None."""
+    for measurement in measurements:
+        why = measurement.find_fault(parts, known)
+        if why is not None:
+            return why
     return None
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from fallow.core.methods import LABEL_RANKS, FinalTraining
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import State, Values
-from fallow.core.values import Kind, LabelCount, Optional, Whole
+from fallow.core.values import Kind, LabelCount
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotator_statistics import MIN_EXAMPLES
 from fallow.deployment.annotator_values import (
@@ -36,21 +36,21 @@ from fallow.deployment.ledger.label_requests import SelectedRow, TaskLimits
 from fallow.deployment.ledger.labeling_tasks import LabelProgress, Reasons
 from fallow.deployment.model_card import CardFacts, write_card
 from fallow.deployment.test_counts import count_hits, sum_errors
-from fallow.engine.conformal import ERROR_BINS, count_nonconformity
-from fallow.engine.score_metrics import BINS, count_scores
 from fallow.experiment.encoding import add_encoder, find_dims
 from fallow.experiment.evaluation_set import KEPT as OUTLOOK
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.measuring import (
-    COUNTS,
-    NONCONFORMITY,
+    Measurements,
+    fold_sums,
+    list_kept,
     measure_examples,
-    score_metrics,
+    restore_kept,
 )
 from fallow.experiment.methods import versions
 from fallow.experiment.scale import in_units
 from fallow.experiment.scoring import scores_retained
 from fallow.experiment.steps import hold_back, is_stratified, known_or_none
+from fallow.measurements.base import ScoredExamples
 from fallow.measurements.meter import ALL, LABELED, Exposure, measure_exposure
 from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite
@@ -78,16 +78,6 @@ ENDED_TASKS = (
     "numbers of labeling tasks, answered and declined ones, labels, and remaining examples"
 )
 AGREEMENT = f"; Krippendorff's alpha of the annotators over {MIN_EXAMPLES} or more examples"
-MORE_SCORES = {
-    True: "; a histogram of the predicted probabilities of each class",
-    False: "; sums of errors, targets, their squares and their products",
-}
-"""Disclosure for additional metrics."""
-BY_BIN = {
-    True: "; a histogram of the predicted probabilities of the true classes",
-    False: "; a histogram of absolute errors",
-}
-"""Disclosure for prediction sets."""
 
 
 @dataclass(frozen=True)
@@ -127,18 +117,17 @@ class Annotators:
     The number of requested and labeled examples is disclosed without noise, but not which examples,
     and no counts per class. With ``secure_sum``, scores are disclosed as aggregates only.
     ``classes`` is false for regression. ``schema`` is the schema hash that a site must report, and
-    ``code`` the fingerprint of the agreed distributions, or "" without any. ``has_metrics``: the
-    study has additional metrics. ``sends_agreement``: sites send the agreement of their annotators.
-    ``has_coverage``: the study has prediction sets.
+    ``code`` the fingerprint of the agreed distributions, or "" without any.
+    ``sends_agreement``: sites send the agreement of their annotators. ``measurements``: those of the
+    outputs for test examples.
     """
 
     secure_sum: bool = False
     classes: bool = True
     schema: str = ""
     code: str = ""
-    has_metrics: bool = False
     sends_agreement: bool = False
-    has_coverage: bool = False
+    measurements: Measurements = ()
 
     contract: ClassVar[Contract] = Contract(
         title="Annotators and scores",
@@ -149,9 +138,8 @@ class Annotators:
     @property
     def scores(self) -> str:
         """Disclosure of test scores."""
-        more = MORE_SCORES[self.classes] if self.has_metrics else ""
-        by_bin = BY_BIN[self.classes] if self.has_coverage else ""
-        return SCORES[self.classes] + more + by_bin
+        sums = [item.disclosure for item in self.measurements if item.sums]
+        return "; ".join([SCORES[self.classes], *sums])
 
     @property
     def ended_tasks(self) -> str:
@@ -163,16 +151,13 @@ class Annotators:
     def returned_scores(self) -> Hits | SquaredErrors:
         """Declaration of test scores."""
         if self.classes:
-            return Hits(self.has_metrics, self.has_coverage)
-        return SquaredErrors(self.has_metrics, self.has_coverage)
+            return Hits(self.measurements)
+        return SquaredErrors(self.measurements)
 
     @property
-    def taken_sets(self) -> Mapping[str, Kind]:
-        """Arguments of `finish` in addition to the model: the quantile for prediction sets."""
-        if not self.has_coverage:
-            return {}
-        last = BINS - 1 if self.classes else ERROR_BINS - 1
-        return {"examples": Whole(), "quantile": Optional(Whole(upto=(last,)))}
+    def kept(self) -> Mapping[str, Kind]:
+        """Arguments of `finish` in addition to the model, which measurements keep with it."""
+        return list_kept(self.measurements)
 
     writes: ClassVar[frozenset[str]] = frozenset({"ask", "close"})
     """Client functions that are one transaction with their reply."""
@@ -283,33 +268,27 @@ class Annotators:
         """
         retained = scores_retained(at.agreement.config, at.site.parts.methods, at.key.round)
         outputs = self._outputs(at, _find_used(at, common, retained))
-        has_metrics = bool(at.agreement.config.metrics)
         if at.site.parts.classes:
-            y = at.y.long()
-            hits = count_hits(outputs.argmax(1), y, at.site.parts.classes)
-            if has_metrics:
-                hits[COUNTS] = count_scores(outputs, y).double()
-            return hits | _count_by_bin(at, outputs, y)
-        predicted = in_units(outputs.squeeze(1), at.site.memory.get("targets"))
-        errors = sum_errors(predicted, at.y, has_metrics=has_metrics)
-        return errors | _count_by_bin(at, predicted, at.y)
+            true = at.y.long()
+            counts = count_hits(outputs.argmax(1), true, at.site.parts.classes)
+        else:
+            true = at.y
+            outputs = in_units(outputs.squeeze(1), at.site.memory.get("targets"))
+            counts = sum_errors(outputs, true)
+        examples = ScoredExamples(outputs, true)
+        return counts | measure_examples(self.measurements, examples)
 
     @client.keep(
         "whether it uses a personalized model",
-        takes=lambda self: self.taken_sets,
+        takes=lambda self: self.kept,
     )
-    def finish(
-        self,
-        at: LabelingView,
-        examples: int = 0,
-        quantile: int | None = None,
-        **common: Tensor,
-    ) -> Values:
+    def finish(self, at: LabelingView, **args: Any) -> Values:
         """Write the final model of this site and its model card.
 
-        ``examples`` is the number of test examples of all sites, and ``quantile`` the bin of
-        nonconformity for prediction sets.
+        The arguments are the shared state and the values that measurements keep with the model.
         """
+        kept = {name: args[name] for name in self.kept}
+        common: State = {name: args[name] for name in args if name not in kept}
         training = at.site.parts.methods["training"]
         has_last_word = isinstance(training, FinalTraining)
         retained = at.agreement.config.validation > 0 and not has_last_word
@@ -325,14 +304,12 @@ class Annotators:
         }
         encoder = at.site.parts.methods.get("encoder")
         add_encoder(model, encoder, at.site.memory.get(ENCODE))
-        coverage = at.agreement.config.coverage
-        if coverage is not None:
-            model["sets"] = {"coverage": coverage, "examples": examples, "bin": quantile}
-        save_tree(at.path / MODEL, model)
+        results = restore_kept(self.measurements, kept)
+        save_tree(at.path / MODEL, {**model, **results})
         facts = CardFacts(
             owner=f"site {at.site.id}",
             labels={at.site.id: _count_labels(at.site)},
-            sets=model.get("sets"),
+            results=results,
             exposure=_measure_exposure(at),
             is_own=is_own,
         )
@@ -366,12 +343,13 @@ class Annotators:
             true = at.y
             name = "mean squared error"
             score = float((outputs - true).double().square().mean())
-        config = at.agreement.config
-        sums = measure_examples(outputs, true, not n_classes, config)
+        sums: Values = {"rows": float(len(true))}
+        sums |= measure_examples(self.measurements, ScoredExamples(outputs, true))
+        own = fold_sums(self.measurements, sums, {})
         return replace(
             facts,
             scores={f"{name} on the {len(true)} test examples of {at.site.id}": score},
-            metrics=score_metrics(config.metrics, sums),
+            results={**own, **facts.results},  # kept values are of all sites
         )
 
     def _outputs(self, at: LabelingView, state: State) -> Tensor:
@@ -384,14 +362,6 @@ class Annotators:
                 "lower the learning rate (lr)"
             )
         return outputs
-
-
-def _count_by_bin(at: LabelingView, outputs: Tensor, true: Tensor) -> Values:
-    """Return the examples by bin of nonconformity, for prediction sets; nothing without them."""
-    if at.agreement.config.coverage is None:
-        return {}
-    is_regression = not at.site.parts.classes
-    return {NONCONFORMITY: count_nonconformity(outputs, true, is_regression)}
 
 
 def begin_cycle(site: LocalSite, cycle: int, config: ExperimentConfig) -> None:

@@ -48,6 +48,7 @@ from fallow.experiment.encoding import (
     shape_after,
     with_encoder,
 )
+from fallow.experiment.measuring import find_measurements
 from fallow.experiment.methods import ModelMaker, executor_of, methods_of
 from fallow.experiment.scale import is_standardized
 from fallow.experiment.suitability import check_task
@@ -131,9 +132,8 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         classes=schema.task == "classification",
         schema=schema.digest,
         code=agreement.code,
-        has_metrics=bool(config.metrics),
         sends_agreement=agreement.plan.send_agreement,
-        has_coverage=config.coverage is not None,
+        measurements=find_measurements(config, is_regression=schema.task == "regression"),
     )
     _check_shown(agreement, methods["training"], "training", config.training)
     _check_tuned(agreement, methods)

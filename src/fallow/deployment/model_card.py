@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fallow.core.contract import Contract
 from fallow.core.methods import Methods, methods_by_owner
@@ -14,17 +14,13 @@ from fallow.core.types import SiteId
 from fallow.core.wording import SMALL, count_noun, size
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.schema import Column
-from fallow.engine.conformal import PredictionSets, describe_sets
-from fallow.experiment.measuring import list_metrics
+from fallow.experiment.measuring import describe_results, find_measurements
 from fallow.experiment.methods import versions
 from fallow.measurements.meter import Exposure, describe_exposure
 from fallow.settings.sums import describe_sums
 from fallow.storage.files import write_whole
 from fallow.storage.plain import markdown_text, one_line
 from fallow.transport.kinds import find_title
-
-if TYPE_CHECKING:
-    from fallow.experiment.record import MetricScores
 
 CARD = "model-card.md"
 PARTS = {"training": "Training", "query": "Query strategy"}
@@ -48,17 +44,15 @@ class CardFacts:
 
     ``owner`` is the coordinator or a site. ``labels`` has the number of training (``labeled``) and
     validation (``validation``) examples of each known site. ``scores`` maps names to values, or to None
-    if a value is not shown. ``metrics`` are those of the setting ``metrics``. ``sets`` are the
-    prediction sets, if any. ``left`` are the rows of a `Disclosure`, and ``exposure`` compares their
-    numbers with the values of examples. ``is_own`` marks personalized models. ``headline`` is the
-    first sentence of the report.
+    if a value is not shown. ``results`` are those of measurements, by name. ``left`` are the rows
+    of a `Disclosure`, and ``exposure`` compares their numbers with the values of examples. ``is_own``
+    marks personalized models. ``headline`` is the first sentence of the report.
     """
 
     owner: str
     labels: Mapping[SiteId, Mapping[str, int]] = field(default_factory=dict)
     scores: Mapping[str, float | None] = field(default_factory=dict)
-    metrics: Mapping[str, MetricScores] = field(default_factory=dict)
-    sets: PredictionSets | None = None
+    results: Mapping[str, object] = field(default_factory=dict)
     left: Sequence[Mapping[str, Any]] = ()
     exposure: Sequence[Exposure] = ()
     is_own: bool = False
@@ -188,10 +182,10 @@ def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
             yield f"- {name}: not shown"
         else:
             yield f"- {name}: {value:.4g}"
-    for line in list_metrics(facts.metrics, agreement.schema.classes):
+    classes = agreement.schema.classes
+    measurements = find_measurements(agreement.config, is_regression=not classes)
+    for line in describe_results(measurements, facts.results, classes):
         yield f"- {line}"
-    if facts.sets is not None:
-        yield f"- {describe_sets(facts.sets, not agreement.schema.classes)}"
     yield ""
     if facts.left:
         yield f"Scores over fewer than {SMALL} test examples are not shown."

@@ -30,7 +30,6 @@ from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite, Simulated
 
 if TYPE_CHECKING:
-    from fallow.engine.conformal import PredictionSets
     from fallow.experiment.record import Evaluation, PseudoLabels
     from fallow.measurements.results import AttackResult
 
@@ -122,9 +121,9 @@ class Environment(Protocol):
     def score_round(
         self, event_log: EventLog, shown: Disclosure, cycle: int, r: int, state: State
     ) -> Evaluation: ...
-    # ``sets``: prediction sets, which sites keep with the model
+    # ``kept``: values of measurements, which sites keep with the model
     def one_model(
-        self, event_log: EventLog, state: State, sets: PredictionSets | None
+        self, event_log: EventLog, state: State, kept: Values
     ) -> State | None: ...
     def own_models(self, state: State) -> dict[SiteId, State]: ...  # where they differ
 

@@ -15,7 +15,13 @@ from fallow.core.methods import CustomPrediction, FinalTraining
 from fallow.core.types import SiteId, State, Values
 from fallow.engine import predict
 from fallow.experiment.environment import Simulation
-from fallow.experiment.measuring import add_up, describe_sums, measure_examples
+from fallow.experiment.measuring import (
+    Measurements,
+    add_up,
+    find_measurements,
+    fold_sums,
+    measure_examples,
+)
 from fallow.experiment.metrics import (
     NOT_BY_SITE,
     accuracy,
@@ -24,6 +30,7 @@ from fallow.experiment.metrics import (
     per_class_accuracy,
 )
 from fallow.experiment.scale import in_units
+from fallow.measurements.base import ScoredExamples
 from fallow.sites import LocalSite
 from fallow.sites.view import SiteView
 from fallow.strategies.parts.committee import averages_at_site, personal_model
@@ -94,17 +101,18 @@ def evaluate(simulation: Simulation, state: State, retained: bool = False) -> Sc
     score so far.  Raises ValueError if outputs are not finite.
     """
     sites = [name for name in simulation.members if name not in simulation.flipped]
-    config = simulation.config
-    has_sums = bool(config.metrics) or config.coverage is not None
+    test = simulation.dataset
+    measurements = find_measurements(
+        simulation.config, is_regression=test.task == "regression"
+    )
     used = {name: _deployed_model(simulation, name, state, retained) for name in sites}
     is_common = simulation.tests is None and all(model is state for model in used.values())
-    test = simulation.dataset
     if is_common and not isinstance(simulation.methods["training"], CustomPrediction):
         outputs = _predict(simulation, state, simulation.x_test.to(state["w"].dtype))
         scores = _score_common_model(simulation, _finite(outputs, "the model"))
-        if has_sums:
-            sums = _sums(simulation, outputs, test.y_test)
-            return {**scores, **describe_sums(config, sums)}
+        if measurements:
+            sums = _sums(simulation, measurements, outputs, test.y_test)
+            return {**scores, **fold_sums(measurements, sums, {})}
         return scores
     rows = simulation.tests or dict.fromkeys(sites, torch.arange(len(simulation.x_test)))
     outputs_of = {
@@ -116,22 +124,29 @@ def evaluate(simulation: Simulation, state: State, retained: bool = False) -> Sc
     else:
         guess = {name: outputs.argmax(1) for name, outputs in outputs_of.items()}
         scores = of_accuracy(guess, true, test.n_classes)
-    if has_sums:
-        of_sites = {site: _sums(simulation, outputs_of[site], true[site]) for site in sites}
+    if measurements:
+        of_sites = {
+            site: _sums(simulation, measurements, outputs_of[site], true[site])
+            for site in sites
+        }
         total = dict(add_up(of_sites))
         if simulation.tests is None:  # each example is in the sums of every site
             for name, value in total.items():
                 total[name] = torch.as_tensor(value) / len(sites)
-        return {**scores, **describe_sums(config, total, of_sites)}
+        return {**scores, **fold_sums(measurements, total, of_sites)}
     return scores
 
 
-def _sums(simulation: Simulation, outputs: Tensor, true: Tensor) -> Values:
-    """Return the sums from which metrics and prediction sets of these examples follow."""
+def _sums(
+    simulation: Simulation, measurements: Measurements, outputs: Tensor, true: Tensor
+) -> Values:
+    """Return the test counts and the sums of measurements of these examples."""
+    counts: Values = {"rows": float(len(true))}
     if simulation.dataset.task == "regression":
-        values = in_units(outputs.squeeze(1), simulation.targets)
-        return measure_examples(values, true, is_regression=True, config=simulation.config)
-    return measure_examples(outputs, true, is_regression=False, config=simulation.config)
+        outputs = in_units(outputs.squeeze(1), simulation.targets)
+    else:
+        counts["hits"] = float((outputs.argmax(1) == true).sum())
+    return counts | measure_examples(measurements, ScoredExamples(outputs, true))
 
 
 def _predict(simulation: Simulation, state: State, x: Tensor) -> Tensor:

@@ -15,13 +15,13 @@ from fallow.storage.files import load_tree, save_tree, sweep
 from fallow.storage.validation import adapter_of
 
 if TYPE_CHECKING:
-    from fallow.engine.conformal import PredictionSets
     from fallow.experiment.record import (
         DisclosureEntry,
         Evaluation,
         EvaluationScore,
         PseudoLabels,
     )
+    from fallow.measurements.prediction_sets import SetRule
 
 
 class StepCosts(TypedDict):
@@ -132,7 +132,7 @@ class TrainedModel(TypedDict):
     targets: State | None  # units of regression targets: "mean" () and "std" ()
     encoder: NotRequired[FittedEncoder]
     sites: NotRequired[dict[SiteId, State]]  # personalized models
-    sets: NotRequired[PredictionSets]  # with the setting coverage
+    prediction_sets: NotRequired[SetRule]  # with the setting coverage
 
 
 class FinishedModel(TypedDict):

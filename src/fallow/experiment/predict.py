@@ -17,17 +17,17 @@ from fallow.core.types import DTYPES, State
 from fallow.data import read_rows
 from fallow.data.loaders.features import NewRows
 from fallow.engine import predict
-from fallow.engine.conformal import (
-    PredictionSets,
-    explain_no_sets,
-    predict_intervals,
-    predict_sets,
-)
 from fallow.experiment.encoding import encode_as_trained, shape_seen
 from fallow.experiment.finished import TrainedModel, scale_of
 from fallow.experiment.methods import ModelMaker
 from fallow.experiment.scale import Scale, in_units
 from fallow.experiment.trained import Trained
+from fallow.measurements.prediction_sets import (
+    SetRule,
+    explain_no_sets,
+    predict_intervals,
+    predict_sets,
+)
 from fallow.settings.config import ExperimentConfig
 from fallow.storage.files import write_whole
 from fallow.storage.plain import csv_content
@@ -104,7 +104,7 @@ def predict_with(
     x = rows.x[rows.whole]
     outputs = outputs_of(model.config, model.saved, model.state, x, model.policy)
     columns = _columns(outputs, example_spec["classes"])
-    sets = model.saved.get("sets")
+    sets = model.saved.get("prediction_sets")
     no_sets = explain_no_sets(sets) if sets is not None else None
     unclear = None
     if sets is not None and no_sets is None:
@@ -201,7 +201,7 @@ def _columns(outputs: Tensor, classes: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _columns_of_sets(
-    outputs: Tensor, classes: Sequence[str], sets: PredictionSets
+    outputs: Tensor, classes: Sequence[str], sets: SetRule
 ) -> dict[str, list[str]]:
     """Return the columns of prediction sets or intervals for outputs of shape (n, c) or (n, 1)."""
     if not classes:

@@ -16,6 +16,8 @@ from fallow.core.kinds import show_name
 from fallow.core.types import SiteId
 from fallow.core.wording import join_words
 from fallow.measurements.meter import Exposure
+from fallow.measurements.metrics import MetricScores
+from fallow.measurements.prediction_sets import SetScores
 from fallow.measurements.results import AttackResult
 from fallow.storage.validation import STRICT, Count, Number, Rule, Whole
 
@@ -56,73 +58,8 @@ class DisclosureEntry(TypedDict):
 
 
 @with_config(STRICT)
-class MetricScores(TypedDict):
-    """Values of one metric of the setting ``metrics``, with bounds of the 95 % interval.
-
-    For classification, the value is the mean over classes.  A value is None without examples.
-    """
-
-    value: Annotated[Number | None, Field(description="value on all test examples")]
-    low: Annotated[Number | None, Field(description="lower bound of the interval")]
-    high: Annotated[Number | None, Field(description="upper bound of the interval")]
-    per_class: NotRequired[
-        Annotated[list[Number | None], Field(description="value by class")]
-    ]
-    low_per_class: NotRequired[
-        Annotated[list[Number | None], Field(description="lower bound by class")]
-    ]
-    high_per_class: NotRequired[
-        Annotated[list[Number | None], Field(description="upper bound by class")]
-    ]
-    per_site: NotRequired[
-        Annotated[dict[SiteId, Number | None], Field(description="value by site")]
-    ]
-    binning: NotRequired[
-        Annotated[
-            Number,
-            Field(description="largest difference of a class from the AUROC without bins"),
-        ]
-    ]
-    reliability: NotRequired[
-        Annotated[
-            list[list[list[Number]]],
-            Field(
-                description="reliability diagram by class: mean probability, share of the class "
-                "and number of examples of each group"
-            ),
-        ]
-    ]
-
-
-@with_config(STRICT)
-class SetScores(TypedDict):
-    """Prediction sets of a model with the coverage of the setting ``coverage``."""
-
-    coverage: Annotated[Number, Field(description="chosen coverage, in (0, 1)")]
-    examples: Annotated[Count, Field(description="test examples")]
-    bin: Annotated[
-        Count | None,
-        Field(description="bin of the quantile; None for too few test examples"),
-    ]
-    threshold: Annotated[
-        Number | None,
-        Field(
-            description="smallest probability of a class in a set, or half width of an interval"
-        ),
-    ]
-    tied: Annotated[
-        Number,
-        Field(description="largest excess of the coverage due to bins, in [0, 1]"),
-    ]
-    counts: Annotated[
-        list[list[Number]],
-        Field(description="test examples by bin of nonconformity: bin, examples"),
-    ]
-
-
-@with_config(STRICT)
-class Metrics(TypedDict, total=False):
-    """Metrics and prediction sets that were requested; empty without any."""
+class Measured(TypedDict, total=False):
+    """Results of the measurements that were requested; empty without any."""
 
     metrics: Annotated[
         dict[str, MetricScores],
@@ -134,7 +71,7 @@ class Metrics(TypedDict, total=False):
 
 
 @with_config(STRICT)
-class SiteScores(Metrics, total=False):
+class SiteScores(Measured, total=False):
     """Scores over sites, if models or test sets differ between sites; otherwise None."""
 
     per_site: Annotated[

@@ -34,6 +34,7 @@ from fallow.experiment.finished import (
     TrainedModel,
     TrainedPhase,
 )
+from fallow.experiment.measuring import choose_kept, find_measurements, restore_kept
 from fallow.experiment.methods import local_training_config
 from fallow.experiment.scale import Scale
 from fallow.experiment.steps import AccumulatedCosts, add_queries, build_record, cohort_of
@@ -43,7 +44,6 @@ from fallow.settings.stopping import parse_stop
 from fallow.storage.files import load_tree, save_tree, write_json_lines
 
 if TYPE_CHECKING:
-    from fallow.engine.conformal import PredictionSets
     from fallow.experiment.record import Evaluation, Record
 
 
@@ -52,12 +52,12 @@ def save_model(
     simulation: Environment,
     state: State | None,
     sites: Mapping[SiteId, State],
-    sets: PredictionSets | None,
+    results: Mapping[str, object],
 ) -> None:
     """Save the global model, if any, and the personalized models of ``sites``, with data
     for prediction.
 
-    These are classes, columns, shape, encoder, scaling and prediction sets.
+    These are classes, columns, shape, encoder, scaling and ``results`` of measurements.
     """
     model: TrainedModel = {
         "state": state,
@@ -69,21 +69,7 @@ def save_model(
         model["scale"] = simulation.scale.state
     add_encoder(model, simulation.methods.get("encoder"), simulation.encoded_by)
     model["sites"] = dict(sites)
-    if sets is not None:
-        model["sets"] = sets
-    save_tree(path, model)
-
-
-def _read_sets(done: FinishedPhase) -> PredictionSets | None:
-    """Return the prediction sets of the last round, or None without a coverage."""
-    scores = done["rows"][-1].get("prediction_sets")
-    if scores is None:
-        return None
-    return {
-        "coverage": scores["coverage"],
-        "examples": scores["examples"],
-        "bin": scores["bin"],
-    }
+    save_tree(path, {**model, **results})
 
 
 MEASURED = "measure"
@@ -245,17 +231,21 @@ class ExperimentRun:
         """Write the model file; the model is logged first, since it may depend on the sites' memory."""
         if self.folder is None:
             return
-        sets = _read_sets(done)
+        measurements = find_measurements(
+            self.config, is_regression=not self.simulation.classes
+        )
+        kept = choose_kept(measurements, done["rows"][-1])
         last: FinishedModel | None = self.event_log.load_step("model")
         if last is None:
             state = self._load_state(done)
-            common = self.simulation.one_model(self.event_log, state, sets)
+            common = self.simulation.one_model(self.event_log, state, kept)
             own = self.simulation.own_models(state)
             last = self.event_log.finish("model", FinishedModel(state=common, sites=own))
         self.event_log.tidy()
         sites = last.get("sites", {})
         file = self.folder / "model.safetensors"
-        save_model(file, self.simulation, last["state"], sites, sets)
+        results = restore_kept(measurements, kept)
+        save_model(file, self.simulation, last["state"], sites, results)
 
     def _ask(
         self,

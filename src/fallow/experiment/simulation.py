@@ -73,7 +73,6 @@ from fallow.training.scaling import Scaling
 from fallow.transport.serialized import SerializingChannel
 
 if TYPE_CHECKING:
-    from fallow.engine.conformal import PredictionSets
     from fallow.experiment.record import Evaluation, PseudoLabels
     from fallow.measurements.results import AttackResult
 
@@ -291,9 +290,7 @@ class SimulatedEnvironment:
     ) -> Evaluation:
         return score_round(self, event_log, cycle, r, state)
 
-    def one_model(
-        self, event_log: EventLog, state: State, sets: PredictionSets | None
-    ) -> State | None:
+    def one_model(self, event_log: EventLog, state: State, kept: Values) -> State | None:
         return one_model(self, state)
 
     def own_models(self, state: State) -> dict[SiteId, State]:

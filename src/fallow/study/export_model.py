@@ -18,11 +18,11 @@ from fallow.core.optional import import_optional
 from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.encoders.base import EMPTY_CELLS, Exportable, is_half
-from fallow.engine.conformal import threshold_of
 from fallow.experiment.encoding import encoder_of, shape_seen
 from fallow.experiment.methods import ModelMaker
 from fallow.experiment.scale import Scale
 from fallow.experiment.trained import Trained
+from fallow.measurements.prediction_sets import threshold_of
 from fallow.models.custom import unwrap_model
 from fallow.storage.files import write_whole
 
@@ -158,8 +158,8 @@ def export_model(
         "classes": json.dumps(list(details["classes"])),
         "columns": json.dumps(list(details["columns"])),
     }
-    if "sets" in model.saved:
-        sets = model.saved["sets"]
+    if "prediction_sets" in model.saved:
+        sets = model.saved["prediction_sets"]
         threshold = threshold_of(sets, not details["classes"])
         metadata["prediction_sets"] = json.dumps(
             {"coverage": sets["coverage"], "threshold": threshold}

@@ -36,7 +36,7 @@ from fallow.experiment.finished import (
     Phases,
     TrainedPhase,
 )
-from fallow.experiment.measuring import add_up, describe_sums
+from fallow.experiment.measuring import add_up, find_measurements, fold_sums
 from fallow.experiment.methods import is_shared
 from fallow.experiment.scale import Scale, find_variance
 from fallow.experiment.scoring import describe_round
@@ -46,7 +46,6 @@ from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.config import ExperimentConfig
 
 if TYPE_CHECKING:
-    from fallow.engine.conformal import PredictionSets
     from fallow.experiment.record import DisclosureEntry, Evaluation, Scores
     from fallow.measurements.results import AttackResult
 
@@ -412,6 +411,7 @@ class RemoteEnvironment:
             if not self.classes:
                 unit = self.variance or 1.0
             score = self.methods["annotators"].score
+            measurements = find_measurements(self.config, is_regression=not self.classes)
             of_sites: dict[SiteId, Values] = {}
             if masking is None:
                 of_sites = dict(ask.each(score, **args))
@@ -420,22 +420,18 @@ class RemoteEnvironment:
             else:
                 total = dict(ask.sum(score, **args))
                 scores = score_totals(total, unit)
-            return {**scores, **describe_sums(self.config, total, of_sites)}
+            return {**scores, **fold_sums(measurements, total, of_sites)}
 
         return describe_round(self, cycle, r, state, compute)
 
-    def one_model(
-        self, event_log: EventLog, state: State, sets: PredictionSets | None
-    ) -> State | None:
+    def one_model(self, event_log: EventLog, state: State, kept: Values) -> State | None:
         """Distribute the global model, or return None if sites use personalized models.
 
-        ``sets`` are the prediction sets that sites store with the model.
+        ``kept`` are values of measurements that sites store with the model.
         """
         shown = Disclosure()
         ask = self._ask(ExchangeKey("finish", "finish"), self.config.cycles, shown)
-        args: Tree = dict(select_sent(self.methods, state))
-        if sets is not None:
-            args |= {"examples": sets["examples"], "quantile": sets["bin"]}
+        args: Tree = {**select_sent(self.methods, state), **kept}
         n_own = ask.keep(self.methods["annotators"].finish, None, **args)
         with event_log.transaction():
             event_log.note(FINISH, json.dumps(shown.rows()))

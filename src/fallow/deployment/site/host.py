@@ -134,7 +134,7 @@ class Host:
         )
         self._x = folder.rows.x.to(self._made.dtype)
         self._draft = Draft(ledger.store)
-        self._annotators = Annotators()
+        self._annotators = cast(Annotators, self._made.methods["annotators"])
         self._clock = clock
         self._limits = SiteLimits(
             agreement=agreement,
@@ -570,7 +570,7 @@ class Host:
         if step.kind == "keep":
             return {"count": reply["count"]}
         if step.kind == "sum":
-            declaration = declared(self._made.methods["annotators"])[step.function]
+            declaration = declared(self._annotators)[step.function]
             return site.guard.protect(step, request, reply, declaration.wide_fields)
         return reply
 

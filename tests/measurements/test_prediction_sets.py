@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.engine.conformal import (
+from fallow.engine.score_metrics import EDGES, Floats
+from fallow.measurements.prediction_sets import (
     ERRORS,
-    PredictionSets,
+    SetRule,
     build_prediction_sets,
     check_sets,
     count_nonconformity,
@@ -19,7 +20,6 @@ from fallow.engine.conformal import (
     rank_classes,
     threshold_of,
 )
-from fallow.engine.score_metrics import EDGES, Floats
 
 CLASSES = 4
 
@@ -39,7 +39,7 @@ def _quantile_of(nonconformity: Floats, coverage: float) -> float:
     return float(np.sort(nonconformity)[rank - 1])
 
 
-def _sets_of(outputs: Tensor, true: Tensor, coverage: float) -> PredictionSets:
+def _sets_of(outputs: Tensor, true: Tensor, coverage: float) -> SetRule:
     return build_prediction_sets(count_nonconformity(outputs, true, False), coverage)
 
 
@@ -131,7 +131,7 @@ def test_examples_that_several_models_predict_count_once() -> None:
     "wrong", [{"coverage": 1.0}, {"examples": -1}, {"bin": "3"}, {"bin": -1}, {"more": 1}]
 )
 def test_prediction_sets_of_a_file_are_checked(wrong: dict[str, object]) -> None:
-    sets: PredictionSets = {"coverage": 0.9, "examples": 20, "bin": 4}
+    sets: SetRule = {"coverage": 0.9, "examples": 20, "bin": 4}
     check_sets(sets)
     with pytest.raises(ValueError, match=r"prediction sets|coverage"):
         check_sets({**sets, **wrong})  # type: ignore[typeddict-item]
