@@ -26,7 +26,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fallow.experiment.curve import FEWEST, CurvePoint, fit_curve
-from fallow.experiment.evaluation_set import deviation_of
+from fallow.measurements.evaluation_set import deviation_of
 from fallow.study.statistics import t_interval
 
 DATA = ("mnist", "fashion_mnist")

@@ -23,7 +23,7 @@ from fallow.core.missing import Missing
 from fallow.deployment.annotators import Annotators
 from fallow.encoders.encoding import Imputation
 from fallow.experiment.describing import Describe
-from fallow.experiment.evaluation_set import EvaluationSet
+from fallow.measurements.evaluation_set import EvaluationSet
 from fallow.training import FedAvg, personal
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling

@@ -13,7 +13,6 @@ from fallow.core.composites import (
     Cells,
     Composite,
     Documents,
-    EvaluationCounts,
     ExampleProducts,
     Fields,
     Losses,
@@ -45,6 +44,7 @@ from fallow.deployment.annotator_values import (
     SquaredErrors,
 )
 from fallow.experiment.describing import ColumnCounts
+from fallow.measurements.evaluation_set import EvaluationCounts
 from fallow.measurements.metrics import COUNTS
 from fallow.measurements.prediction_sets import NONCONFORMITY
 

@@ -13,7 +13,7 @@ from fallow.core.messages import Kind, Request, Step
 from fallow.core.missing import Missing
 from fallow.deployment.annotators import Annotators
 from fallow.encoders.encoding import Imputation
-from fallow.experiment.evaluation_set import EvaluationSet
+from fallow.measurements.evaluation_set import EvaluationSet
 from fallow.sites.replies import reply_to_step
 from fallow.strategies import FALE, Entropy
 from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust, personal

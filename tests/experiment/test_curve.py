@@ -28,7 +28,7 @@ from fallow.experiment.simulation import environment_of
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.settings.stopping import StopRule, parse_stop
-from tests.experiment.test_evaluation_set import places
+from tests.measurements.test_evaluation_set import places
 
 LABELS = (60.0, 160.0, 260.0, 360.0, 460.0, 560.0, 660.0)
 

@@ -8,11 +8,11 @@ import torch
 
 from fallow.core.streams import stream
 from fallow.data import from_arrays
-from fallow.experiment.evaluation_set import EvaluationSet, has_new_group
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
 from fallow.experiment.steps import find_fresh, hold_back
+from fallow.measurements.evaluation_set import EvaluationSet, has_new_group
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label

@@ -356,37 +356,3 @@ def _find_fault_in_levels(counts: Tensor, cells: Tensor, room: float) -> str | N
         f"columns has {float(counts.sum()):g} cells with the texts of one column, and "
         f"{float(cells[0]):g} of them are observed"
     )
-
-
-# -- errors on an evaluation set ------------------------------------------------------------------
-
-
-@final
-@dataclass(frozen=True)
-class EvaluationCounts(Composite):
-    """Numbers of selected, drawn and remaining examples, and errors of the model."""
-
-    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
-        return {
-            "chosen": NonNegative(),
-            "wrong": NonNegative(),
-            "left": NonNegative(),
-            "doubt": NonNegative(),
-            "drawn": NonNegative(),
-            "beyond": Real(),
-            "squares": NonNegative(),
-        }
-
-    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
-        values = {name: float(value) for name, value in parts.items()}
-        together = values["chosen"] + values["left"]
-        if together > known.rows + known.room:
-            return f"chosen and left sum to {together:g}, but there are {known.rows:g} rows"
-        is_share = known.sizes.get("classes", 0) > 0  # an error is 0 or 1
-        if is_share and values["wrong"] > values["chosen"] + known.room:
-            return f"wrong is {values['wrong']:g}, more than chosen, {values['chosen']:g}"
-        if values["doubt"] > values["left"] + known.room:
-            return f"doubt is {values['doubt']:g}, more than left, {values['left']:g}"
-        if values["drawn"] > known.labels + known.room:
-            return f"drawn is {values['drawn']:g}, and there are {known.labels:g} labels at most"
-        return None

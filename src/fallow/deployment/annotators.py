@@ -37,7 +37,6 @@ from fallow.deployment.ledger.labeling_tasks import LabelProgress, Reasons
 from fallow.deployment.model_card import CardFacts, write_card
 from fallow.deployment.test_counts import count_hits, sum_errors
 from fallow.experiment.encoding import add_encoder, find_dims
-from fallow.experiment.evaluation_set import KEPT as OUTLOOK
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.measuring import (
     Measurements,
@@ -51,6 +50,7 @@ from fallow.experiment.scale import in_units
 from fallow.experiment.scoring import scores_retained
 from fallow.experiment.steps import hold_back, is_stratified, known_or_none
 from fallow.measurements.base import ScoredExamples
+from fallow.measurements.evaluation_set import KEPT as OUTLOOK
 from fallow.measurements.meter import ALL, LABELED, Exposure, measure_exposure
 from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite

@@ -31,8 +31,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.streams import seed_of
-from fallow.experiment.evaluation_set import deviation_of
 from fallow.experiment.finished import FinishedStop
+from fallow.measurements.evaluation_set import deviation_of
 from fallow.settings.stopping import StopRule
 
 if TYPE_CHECKING:

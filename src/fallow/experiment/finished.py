@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from fallow.experiment.record import (
         DisclosureEntry,
         Evaluation,
-        EvaluationScore,
         PseudoLabels,
     )
+    from fallow.measurements.evaluation_set import EvaluationScore
     from fallow.measurements.prediction_sets import SetRule
 
 

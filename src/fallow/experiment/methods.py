@@ -25,7 +25,7 @@ from fallow.core.types import DTYPES, SiteId, State
 from fallow.core.version import __version__
 from fallow.engine.executors import AUTO, choose_executor, find_executor
 from fallow.engine.placement import Placement
-from fallow.experiment.evaluation_set import EvaluationSet
+from fallow.measurements.evaluation_set import EvaluationSet
 from fallow.models import build_model, outline_model
 from fallow.privacy.settings import check_fit
 from fallow.settings.config import ExperimentConfig

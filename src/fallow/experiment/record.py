@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from fallow.core.kinds import show_name
 from fallow.core.types import SiteId
 from fallow.core.wording import join_words
+from fallow.measurements.evaluation_set import EvaluationScore
 from fallow.measurements.meter import Exposure
 from fallow.measurements.metrics import MetricScores
 from fallow.measurements.prediction_sets import SetScores
@@ -199,30 +200,6 @@ class Relayed(TypedDict):
 
     sent: Annotated[dict[SiteId, Count], Field(description="messages, by sender")]
     received: Annotated[dict[SiteId, Count], Field(description="messages, by receiver")]
-
-
-@with_config(STRICT)
-class EvaluationScore(TypedDict):
-    """Score of a model on the evaluation set (`fallow.experiment.evaluation_set`).
-
-    The score is the accuracy, or the mean squared error in units of the variance, over all examples
-    that were unlabeled at the query.  It is None without evaluation examples.
-    """
-
-    score: Annotated[Number | None, Field(description="estimated score")]
-    low: Annotated[Number | None, Field(description="lower bound of the 95 % interval")]
-    high: Annotated[Number | None, Field(description="upper bound of the 95 % interval")]
-    drawn: Annotated[Count, Field(description="examples drawn at random and labeled")]
-    chosen: Annotated[Count, Field(description="examples that the query selected")]
-    rows: Annotated[
-        Count, Field(description="examples that the score is about, selected ones included")
-    ]
-    per_site: NotRequired[
-        Annotated[
-            dict[SiteId, EvaluationScore],
-            Field(description="the same of each site, where the coordinator sees it"),
-        ]
-    ]
 
 
 def is_shallow(value: object) -> bool:

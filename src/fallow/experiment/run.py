@@ -20,8 +20,6 @@ from fallow.encoders.base import EMPTY_CELLS
 from fallow.experiment.curve import decide_stop
 from fallow.experiment.encoding import add_encoder
 from fallow.experiment.environment import Environment
-from fallow.experiment.evaluation_set import KEPT as OUTLOOK
-from fallow.experiment.evaluation_set import STREAM, describe_tallies
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import (
     FinishedEvaluation,
@@ -39,6 +37,8 @@ from fallow.experiment.methods import local_training_config
 from fallow.experiment.scale import Scale
 from fallow.experiment.steps import AccumulatedCosts, add_queries, build_record, cohort_of
 from fallow.measurements.disclosure import select_sums
+from fallow.measurements.evaluation_set import KEPT as OUTLOOK
+from fallow.measurements.evaluation_set import STREAM, describe_tallies
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.stopping import parse_stop
 from fallow.storage.files import load_tree, save_tree, write_json_lines

@@ -13,17 +13,18 @@ from scipy.stats import t
 from fallow.core.streams import stream
 from fallow.core.types import Values
 from fallow.data import Dataset
-from fallow.experiment.evaluation_set import (
+from fallow.experiment.event_log import EventLog
+from fallow.experiment.one_pass import is_one_pass
+from fallow.experiment.record import Record
+from fallow.experiment.run import ExperimentRun
+from fallow.experiment.simulation import environment_of
+from fallow.measurements.evaluation_set import (
     ErrorCounts,
+    EvaluationScore,
     EvaluationSet,
     describe_tallies,
     describe_tally,
 )
-from fallow.experiment.event_log import EventLog
-from fallow.experiment.one_pass import is_one_pass
-from fallow.experiment.record import EvaluationScore, Record
-from fallow.experiment.run import ExperimentRun
-from fallow.experiment.simulation import environment_of
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec

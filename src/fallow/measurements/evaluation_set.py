@@ -10,21 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import Annotated, ClassVar, NotRequired, final
 
 import torch
+from pydantic import Field, with_config
 from torch import Tensor
+from typing_extensions import TypedDict
 
-from fallow.core import client, composites
+from fallow.core import client
 from fallow.core.ask import Ask
+from fallow.core.composites import Composite, Parts
 from fallow.core.contract import Contract
 from fallow.core.methods import Budget
 from fallow.core.types import SiteId, Value, Values
-from fallow.core.values import LabelCount, NonNegative, Real
+from fallow.core.values import Kind, LabelCount, NonNegative, Real, SenderFacts
 from fallow.core.view import SelectedExamples, View
-
-if TYPE_CHECKING:
-    from fallow.experiment.record import EvaluationScore
+from fallow.storage.validation import STRICT, Count, Number
 
 KEPT = "outlook"
 """State of an evaluation set that a site keeps until the labels arrive."""
@@ -37,6 +38,61 @@ PSEUDO = 2
 
 
 TALLY = "number of drawn and of selected examples, and the errors of the model"
+
+
+@with_config(STRICT)
+class EvaluationScore(TypedDict):
+    """Score of a model on the evaluation set (`EvaluationSet`).
+
+    The score is the accuracy, or the mean squared error in units of the variance, over all examples
+    that were unlabeled at the query.  It is None without evaluation examples.
+    """
+
+    score: Annotated[Number | None, Field(description="estimated score")]
+    low: Annotated[Number | None, Field(description="lower bound of the 95 % interval")]
+    high: Annotated[Number | None, Field(description="upper bound of the 95 % interval")]
+    drawn: Annotated[Count, Field(description="examples drawn at random and labeled")]
+    chosen: Annotated[Count, Field(description="examples that the query selected")]
+    rows: Annotated[
+        Count, Field(description="examples that the score is about, selected ones included")
+    ]
+    per_site: NotRequired[
+        Annotated[
+            dict[SiteId, EvaluationScore],
+            Field(description="the same of each site, where the coordinator sees it"),
+        ]
+    ]
+
+
+@final
+@dataclass(frozen=True)
+class EvaluationCounts(Composite):
+    """Numbers of selected, drawn and remaining examples, and errors of the model."""
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        return {
+            "chosen": NonNegative(),
+            "wrong": NonNegative(),
+            "left": NonNegative(),
+            "doubt": NonNegative(),
+            "drawn": NonNegative(),
+            "beyond": Real(),
+            "squares": NonNegative(),
+        }
+
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
+        values = {name: float(value) for name, value in parts.items()}
+        together = values["chosen"] + values["left"]
+        if together > known.rows + known.room:
+            return f"chosen and left sum to {together:g}, but there are {known.rows:g} rows"
+        is_share = known.sizes.get("classes", 0) > 0  # an error is 0 or 1
+        if is_share and values["wrong"] > values["chosen"] + known.room:
+            return f"wrong is {values['wrong']:g}, more than chosen, {values['chosen']:g}"
+        if values["doubt"] > values["left"] + known.room:
+            return f"doubt is {values['doubt']:g}, more than left, {values['left']:g}"
+        if values["drawn"] > known.labels + known.room:
+            return f"drawn is {values['drawn']:g}, and there are {known.labels:g} labels at most"
+        return None
 
 
 @final
@@ -180,13 +236,13 @@ class EvaluationSet:
 
     @client.each(
         TALLY,
-        returns=composites.EvaluationCounts(),
+        returns=EvaluationCounts(),
         takes={"unit": Real()},
         when=lambda self: not self.secure_sum,
     )
     @client.sum(
         f"aggregates of {TALLY}",
-        returns=composites.EvaluationCounts(),
+        returns=EvaluationCounts(),
         takes={"unit": Real()},
         when=lambda self: self.secure_sum,
     )
