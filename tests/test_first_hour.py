@@ -324,6 +324,21 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         {},
         "the second argument is a pool; write fl.select(pool, strategy, n=...)",
     ),
+    (
+        lambda: fl.run("digits", training=torch.optim.SGD),  # type: ignore[arg-type]
+        {},
+        "training is SGD, an optimizer of PyTorch; give a training algorithm",
+    ),
+    (
+        lambda: fl.run("digits", training=Network),  # type: ignore[arg-type]
+        {},
+        "training is Network, which is no training algorithm: it has no contract",
+    ),
+    (
+        lambda: fl.run("digits", partition="dirichlet:0.3", cycles=0),
+        {},
+        "'dirichlet:0.3' is not of the form module:Class or name:parameter=value",
+    ),
     # missing arguments
     (fl.run, {}, "there is nothing to run; give a federation"),
     (lambda: fl.select(POOL, "random"), {}, "n is missing; give the number of examples"),

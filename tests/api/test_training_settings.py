@@ -19,9 +19,17 @@ KEYWORDS: dict[str, Any] = {
     "optimizer": "sgd",
     "momentum": 0.5,
     "weight_decay": 0.01,
+    "milestones": [2],
+    "patience": 2,
+    "stop_at": 0.75,
 }
 WHOLE = fl.TrainingConfig(
-    (fl.TrainingStage(3),), 8, fl.Optimizer("sgd", 0.2, momentum=0.5, weight_decay=0.01)
+    (fl.TrainingStage(3),),
+    8,
+    fl.Optimizer("sgd", 0.2, momentum=0.5, weight_decay=0.01),
+    fl.Schedule((2,)),
+    patience=2,
+    stop_at=0.75,
 )
 WAYS: dict[str, dict[str, Any]] = {
     "keywords of the algorithm": {"training": fl.FedAvg(**KEYWORDS)},
@@ -31,9 +39,13 @@ WAYS: dict[str, dict[str, Any]] = {
     "in the name": {
         "training": "fedavg:lr=0.2:epochs=3:batch_size=8",
         "training_config": {"optimizer": {"momentum": 0.5, "weight_decay": 0.01}},
+        "schedule": fl.Schedule((2,)),
+        "patience": 2,
+        "stop_at": 0.75,
     },
     "some here, some there": {
-        "training": fl.FedAvg(lr=0.2, epochs=3, momentum=0.5),
+        "training": fl.FedAvg(lr=0.2, epochs=3, momentum=0.5, stop_at=0.75, patience=2),
+        "schedule": {"milestones": [2]},
         "batch_size": 8,
         "weight_decay": 0.01,
     },

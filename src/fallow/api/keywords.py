@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 from torch import nn
 
 from fallow.core.methods import Query, TrainingAlgorithm
-from fallow.core.training_config import Optimizer, TrainingConfig
+from fallow.core.training_config import Optimizer, Schedule, TrainingConfig
 from fallow.models.architectures import Architecture
 from fallow.privacy.settings import Privacy
 from fallow.settings.budgets import BudgetAllocation, LabelBudget
@@ -98,6 +98,11 @@ class RunSettings(TypedDict, total=False):
     optimizer: Literal["sgd", "adam"] | Optimizer | None
     momentum: float | None
     weight_decay: float | None
+    schedule: Schedule | Mapping[str, object] | None
+    milestones: Sequence[int] | None
+    augment: Sequence[Literal["flip", "crop2", "crop4"]] | None
+    patience: int | None
+    stop_at: float | None
 
 
 class CompareSettings(RunSettings, total=False):

@@ -108,6 +108,8 @@ class ParsedObjects:
     def setting(self, name: str, value: Any) -> Any:
         """Convert the value of a setting to its TOML form."""
         if name in PARTS and value is not None:
+            if name == "training":
+                _check_training(value)
             spec = self.spec(value, name)
             chosen = dict(spec.fields)
             if name == "training":
@@ -120,6 +122,23 @@ class ParsedObjects:
         if is_dataclass(value) and not isinstance(value, type):
             return asdict(value)
         return plain(value)
+
+
+def _check_training(value: object) -> None:
+    """Raise ValueError for an optimizer of PyTorch, and for a class without a contract."""
+    kind = value
+    if not isinstance(value, type):
+        kind = type(value)
+    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer):
+        raise ValueError(
+            f"training is {kind.__name__}, an optimizer of PyTorch; give a training algorithm, "
+            "such as training='fedavg', and the optimizer by optimizer='sgd' or 'adam'"
+        )
+    if isinstance(value, type) and not hasattr(value, "contract"):
+        raise ValueError(
+            f"training is {value.__name__}, which is no training algorithm: it has no contract; "
+            "give one such as training='fedavg'"
+        )
 
 
 def _training_config_of(algorithm: object) -> dict[str, object]:

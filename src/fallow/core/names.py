@@ -291,7 +291,10 @@ def check_name(name: str, policy: NamePolicy) -> None:
         return
     module = name.partition(":")[0]
     if not NAME.fullmatch(name):
-        raise ValueError(f"{name!r:.80} is not of the form module:Class")
+        raise ValueError(
+            f"{name!r:.80} is not of the form module:Class or name:parameter=value, such as "
+            "'dirichlet:alpha=0.3'"
+        )
     if policy.any_module:
         return
     if OWN_MODULE.fullmatch(module):

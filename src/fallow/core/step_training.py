@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from fallow.core.limits import check_fields
 from fallow.core.training_config import (
     KEYWORDS,
     Optimizer,
+    Schedule,
     TrainingConfig,
     expand_keywords,
     merge_explicit,
@@ -46,6 +47,16 @@ class StepTraining:
         Momentum of SGD.
     weight_decay : float, optional
         L2 weight decay.
+    schedule : Schedule, optional
+        Decrease of the learning rate.
+    milestones : sequence of int, optional
+        Epochs or rounds of a cycle at which the schedule multiplies the learning rate.
+    augment : sequence of {"flip", "crop2", "crop4"}, optional
+        Random augmentation of images.
+    patience : int, optional
+        Number of epochs without a lower mean training loss before training ends.
+    stop_at : float, optional
+        Training accuracy at which training ends after the epoch.
     """
 
     training_config: TrainingConfig = NOT_GIVEN
@@ -55,17 +66,15 @@ class StepTraining:
     optimizer: InitVar[str | Optimizer | None] = field(default=None, kw_only=True)
     momentum: InitVar[float | None] = field(default=None, kw_only=True)
     weight_decay: InitVar[float | None] = field(default=None, kw_only=True)
+    schedule: InitVar[Schedule | Mapping[str, Any] | None] = field(
+        default=None, kw_only=True
+    )
+    milestones: InitVar[Sequence[int] | None] = field(default=None, kw_only=True)
+    augment: InitVar[Sequence[str] | None] = field(default=None, kw_only=True)
+    patience: InitVar[int | None] = field(default=None, kw_only=True)
+    stop_at: InitVar[float | None] = field(default=None, kw_only=True)
 
-    def __post_init__(
-        self,
-        lr: float | None,
-        epochs: int | None,
-        batch_size: int | None,
-        optimizer: str | Optimizer | None,
-        momentum: float | None,
-        weight_decay: float | None,
-    ) -> None:
-        values = (lr, epochs, batch_size, optimizer, momentum, weight_decay)
+    def __post_init__(self, *values: Any) -> None:  # in the order of `KEYWORDS`
         keywords = {}
         for name, value in zip(KEYWORDS, values, strict=True):
             if value is not None:

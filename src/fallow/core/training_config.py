@@ -169,6 +169,11 @@ KEYWORDS: Mapping[str, tuple[str, ...]] = {
     "optimizer": ("optimizer", "name"),
     "momentum": ("optimizer", "momentum"),
     "weight_decay": ("optimizer", "weight_decay"),
+    "schedule": ("schedule",),
+    "milestones": ("schedule", "milestones"),
+    "augment": ("augment",),
+    "patience": ("patience",),
+    "stop_at": ("stop_at",),
 }
 """Keyword of a training algorithm -> position of its value in a `TrainingConfig`."""
 
@@ -303,7 +308,7 @@ def expand_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
             if value == 0:
                 raise ValueError("epochs is 0, so nothing is trained; give 1 or more")
             value = [asdict(TrainingStage(value))]
-        if keyword == "optimizer" and isinstance(value, Optimizer):
+        if isinstance(value, Optimizer | Schedule):
             value = asdict(value)
         if keyword == "optimizer" and isinstance(value, Mapping):
             path = ("optimizer",)

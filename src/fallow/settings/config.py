@@ -782,7 +782,7 @@ def contract_of_training(name: str) -> Contract | None:
     cls = class_of_training(name)
     if cls is None:
         return None
-    contract: Contract = cls.contract
+    contract: Contract | None = getattr(cls, "contract", None)  # custom classes may lack it
     return contract
 
 
