@@ -1,11 +1,12 @@
 """Measure what can be read from sums and models: the table of docs/disclosure.md.
 
-    python scripts/measure_disclosure.py --data-dir DATA            # all rows, about 20 CPU minutes
-    python scripts/measure_disclosure.py --data-dir DATA --exact    # without noise
-    python scripts/measure_disclosure.py --data-dir DATA heart text # some of them
+    python scripts/measure_disclosure.py --data-dir DATA                  # all rows
+    python scripts/measure_disclosure.py --data-dir DATA --sums exact     # without noise
+    python scripts/measure_disclosure.py --data-dir DATA --sums 8 heart   # some of them
 
-Each case is one run of closed-form training with all labels in one training phase, attacked by the
-setting ``measure="disclosure"``.  With noise, delta is 1e-5.
+Each case is one run of closed-form training, attacked by the setting ``measure="disclosure"``.  All
+labels are in one training phase, but for ``releases``: four phases each add one label per site.  With
+noise, delta is 1e-5 for a run.
 """
 
 from __future__ import annotations
@@ -19,40 +20,67 @@ import pandas as pd
 import torch
 
 import fallow as fl
+from fallow.experiment.encoding import encode_as_trained
 from fallow.measurements.results import AttackResult
 
 ROOT = Path(__file__).resolve().parents[1]
 DELTA = 1e-5
-LABELS = {"heart": 3, "columns": 6, "digits": 4, "mnist": 2, "given": 8, "text": 4}
-"""Labels at each of the sites, which are three; four hospitals of the heart table."""
-EPSILONS = (None, 64.0, 8.0, 1.0)
-FEWER = {
-    "columns": (None,),
-    "digits": (None, 8.0),
-    "mnist": (None, 8.0),
-    "given": (None, 8.0),
-    "text": (None, 8.0),
+LABELS = {
+    "heart": 3,
+    "columns": 6,
+    "releases": 2,
+    "digits": 4,
+    "pooled": 2,
+    "mnist": 2,
+    "given": 8,
+    "embeddings": 4,
+    "text": 4,
 }
+"""Initial labels at each of the sites, which are three; four hospitals of the heart table."""
+SUMS = ("exact", "64", "8", "1")
+"""Exact sums, and sums with noise of this epsilon."""
 
 
 def load_case(name: str, data_dir: Path) -> tuple[Any, Any]:
     """Return the federated dataset of a case and its encoder."""
     if name == "heart":
         return fl.Federation(fl.load("heart", data_dir=data_dir)), fl.Fourier()
-    if name == "columns":
+    if name in ("columns", "releases"):
         return fl.Federation(fl.load("heart", data_dir=data_dir)), fl.Identity()
     if name == "digits":
         return fl.Federation(fl.load("digits"), fl.IID(), sites=3), fl.Convolution()
-    if name == "mnist":
+    if name in ("mnist", "pooled"):
         data = fl.load("mnist", data_dir=data_dir)
+        if name == "pooled":
+            x = torch.nn.functional.avg_pool2d(data.x[:2_000], 2)  # 14 x 14
+            data = fl.from_arrays(x.numpy(), data.y[:2_000].numpy())
         return fl.Federation(data, fl.IID(), sites=3), fl.Convolution()
     if name == "given":  # 30 features of pictures of cells, computed elsewhere
         data = fl.load("breast_cancer")
         return fl.Federation(data, fl.IID(), sites=3), fl.Identity()
+    if name == "embeddings":  # digits by the filters of Convolution, computed before
+        data = fl.load("digits")
+        return fl.Federation(embed(data), fl.IID(), sites=3), fl.Identity()
     texts, pages = read_paragraphs()
     frame = pd.DataFrame({"text": texts, "page": pages})
     data = fl.from_frame(frame, label="page", columns=["text"], name="paragraphs")
     return fl.Federation(data, fl.IID(), sites=3), fl.HashedText()
+
+
+def embed(data: fl.Dataset) -> fl.Dataset:
+    """Return pictures of 8 x 8 pixels as the features that `Convolution` computes of them."""
+    fitted = fl.run(
+        fl.Federation(data, fl.IID(), sites=3),
+        fl.Random(),
+        encoder=fl.Convolution(),
+        training=fl.ClosedForm(),
+        initial=4,
+        cycles=0,
+        progress=False,
+    )
+    saved = fitted.saved
+    x = encode_as_trained(fitted.config, saved, data.x)
+    return fl.from_arrays(x.double().numpy(), data.y.numpy())
 
 
 def read_paragraphs() -> tuple[list[str], list[str]]:
@@ -67,12 +95,15 @@ def read_paragraphs() -> tuple[list[str], list[str]]:
     return texts, pages
 
 
-def measure(name: str, epsilon: float | None, data_dir: Path) -> Iterator[AttackResult]:
+def measure(name: str, sums: str, data_dir: Path) -> Iterator[AttackResult]:
     """Yield the attacks on one run."""
     settings: dict[str, Any] = {"training": fl.ClosedForm()}
-    if epsilon is not None:
+    if sums != "exact":
         settings["training"] = fl.ClosedForm(delta=DELTA)
-        settings["privacy"] = fl.Privacy(epsilon=epsilon)
+        settings["privacy"] = fl.Privacy(epsilon=float(sums))
+    settings["cycles"] = 0
+    if name == "releases":
+        settings |= {"cycles": 4, "budget": 1}
     if name == "mnist":
         settings["rows"] = 2_000
     federation, encoder = load_case(name, data_dir)
@@ -81,7 +112,6 @@ def measure(name: str, epsilon: float | None, data_dir: Path) -> Iterator[Attack
         fl.Random(),
         encoder=encoder,
         initial=LABELS[name],
-        cycles=0,
         measure="disclosure",
         progress=False,
         **settings,
@@ -95,19 +125,20 @@ def main() -> None:
     parser.add_argument(
         "--data-dir", type=Path, required=True, help="folder with data files"
     )
-    parser.add_argument("--exact", action="store_true", help="without noise only")
+    parser.add_argument(
+        "--sums", action="append", choices=SUMS, help="exact, or epsilon; default: all"
+    )
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    print("| data | epsilon | attacker sees | numbers / values | read | near | CPU s |")
+    print("| data | sums | attacker sees | numbers / values | read | near | CPU s |")
     print("|---|---|---|---|---|---|---|")
     for name in chosen.cases or LABELS:
-        for epsilon in (None,) if chosen.exact else FEWER.get(name, EPSILONS):
-            for attack in measure(name, epsilon, chosen.data_dir):
-                how = "exact" if epsilon is None else f"{epsilon:g}"
+        for sums in chosen.sums or SUMS:
+            for attack in measure(name, sums, chosen.data_dir):
                 ratio = attack["numbers"] / attack["unknowns"]
                 n = attack["rows"]
                 print(
-                    f"| {name} | {how} | {attack['attack']} | {ratio:.3g} | "
+                    f"| {name} | {sums} | {attack['attack']} | {ratio:.3g} | "
                     f"{attack['read']} of {n} | {attack['near']} of {n} | "
                     f"{attack['seconds']:.1f} |",
                     flush=True,

@@ -86,7 +86,7 @@ def test_a_site_reads_its_examples_from_masked_exact_sums(tmp_path: Path) -> Non
         build_app(), ["site", "attack", str(folder), "--seconds", "20"]
     )
     assert shown.exit_code == 0, shown.output
-    assert "each of up to 5 attacks takes at most 20 CPU seconds" in shown.output
+    assert "each of up to 6 attacks takes at most 20 CPU seconds" in shown.output
     assert "last products: 9 of 9 examples read" in shown.output
     assert (folder / "attack.csv").read_text() == file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -10,6 +10,8 @@ import torch
 
 import fallow as fl
 from fallow.api.runs import Run
+from fallow.measurements.attacks import LinearFeatures
+from fallow.measurements.disclosure import Aggregates, Observed, Phase, attack
 from fallow.measurements.meter import ALL
 from fallow.measurements.results import AttackResult, describe_attack
 
@@ -61,6 +63,23 @@ def test_exact_sums_of_a_table_are_its_rows() -> None:
     assert attacks["difference of products"]["rows"] == 3
     assert attacks["difference of products"]["read"] == 3
     assert attacks["last products"]["read"] == 15
+
+
+def test_releases_that_each_add_one_example_of_a_class_are_its_rows() -> None:
+    draw = np.random.default_rng(0)
+    rows = draw.standard_normal((9, 4))
+    labels = np.array([0, 0, 0, 1, 1, 1, 0, 1, 0])
+    ones = np.ones(4)
+    phases = []
+    for n in (6, 8, 9):
+        phi = np.concatenate([rows[:n], np.ones((n, 1))], 1)
+        classes = rows[:n].T @ np.eye(2)[labels[:n]]
+        sums = Aggregates(n, phi.T @ phi, classes)
+        phases.append(Phase(sums, rows[:n], labels[:n]))
+    observed = Observed(LinearFeatures(ones, 0 * ones, 0 * ones), phases, seconds=3.0)
+    read = {attempt.result["attack"]: attempt.result["read"] for attempt in attack(observed)}
+    assert read["last products"] == 0
+    assert read["all releases"] == 3
 
 
 def test_secure_aggregation_does_not_hide_rows() -> None:

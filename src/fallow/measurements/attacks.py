@@ -113,6 +113,11 @@ class LinearFeatures:
     def linearize(self, x: Array) -> tuple[Array, PullBack]:
         return x * self.scale + self.shift, lambda weights: weights * self.scale
 
+    def invert(self, total: Array) -> Array:
+        """Return the example with these features, (p,); 0 in a column that does not vary."""
+        divisor = np.where(self.varies, self.scale, np.inf)
+        return (total - self.shift) / divisor
+
 
 @final
 @dataclass(frozen=True)
@@ -363,6 +368,8 @@ def read_columns(features: LinearFeatures, products: Array, constant: float) -> 
 
 def read_sum(features: FeatureMap, total: Array, rows: int, search: Search) -> Array:
     """Return the examples whose features add up to ``total`` (D,), (rows, p)."""
+    if rows == 1 and isinstance(features, LinearFeatures):
+        return features.invert(total)[None]
     return _read_combination(features, total[:, None], rows, search, is_weighted=False)
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise, starmap
 from typing import NamedTuple, final
 
 import numpy as np
@@ -48,7 +49,7 @@ STEPS_OF_IMAGES = 1_000
 CLASS_ROWS = 20
 """Rows of a class up to which the sum of its features is attacked."""
 TINY = 1e-300
-MOST_ATTACKS = 5
+MOST_ATTACKS = 6
 """Attacks on sums, without that on a model."""
 
 
@@ -248,6 +249,8 @@ def attack(observed: Observed) -> list[Attempt]:
             _attack_class_sums("difference of class sums", observed, added),
             _attack_products("last products", observed, last.sums, last.rows),
         ]
+    if len(phases) > 2:
+        results.append(_attack_releases("all releases", observed))
     if phases and observed.head is not None:
         results.append(
             _attack_head("model alone", observed, observed.head, phases[-1].rows)
@@ -303,6 +306,22 @@ def _attack_class_sums(name: str, observed: Observed, phase: Phase) -> Attempt:
     return _compare(
         observed, name, np.concatenate(candidates), rows, sums.classes.size, started
     )
+
+
+def _attack_releases(name: str, observed: Observed) -> Attempt:
+    """Read examples from what each phase added, which is known from the sums of all phases."""
+    started = time.process_time()
+    phases = observed.phases
+    one = replace(observed, seconds=observed.seconds / (2 * len(phases)))
+    candidates = []
+    numbers = 0
+    for part in (phases[0], *starmap(subtract, pairwise(phases))):
+        of_products = _attack_products(name, one, part.sums, part.rows)
+        of_classes = _attack_class_sums(name, one, part)
+        candidates += [of_products.candidates, of_classes.candidates]
+        numbers += part.sums.numbers
+    together = np.concatenate(candidates)
+    return _compare(observed, name, together, phases[-1].rows, numbers, started)
 
 
 def _attack_head(name: str, observed: Observed, head: Array, rows: Array) -> Attempt:
