@@ -280,12 +280,13 @@ def federation(
     seed: int = 0,
     labeled: Mapping[str, int] | None = None,
     plan: AnswerPlan = SINGLE,
+    schema: Schema | None = None,
     **more: Any,
 ) -> Federation:
     """Create the folders of sites and the coordinator's keys for ``config``; the first
     ``labeled`` rows of each site come with a label."""
     data = data or rows()
-    schema = schema_for(data)
+    schema = schema or schema_for(data)
     names = data.site_names
     secret = new_signing_key()
     agreed = Agreement(

@@ -3,6 +3,7 @@ record its cost, and exact aggregates are rejected."""
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 import torch
 
 from fallow.core.refusal import Refusal
+from fallow.data import Dataset
 from fallow.deployment.building import build_study
 from fallow.deployment.ledger import Ledger
+from fallow.deployment.schema import Column, Schema
 from fallow.deployment.site.agreement_text import describe_study, list_disclosures
 from fallow.deployment.site.folder import SiteFolder, check_delta_of
 from fallow.privacy.gaussian import costs_of
@@ -21,6 +24,7 @@ from fallow.privacy.ledger import Released
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
+from fallow.storage.files import load_tree
 from fallow.training.parts.adassp import SENSITIVITY, ZEROS
 from tests.deployment.simulations import NAMES, Federation, federation, rows
 from tests.deployment.test_closed_form import listen
@@ -229,10 +233,66 @@ def test_epsilon_follows_from_what_was_on_the_wire(tmp_path: Path) -> None:
     simulation.close()
 
 
+def clinical(low: float | None = 80.0) -> tuple[Dataset, Schema]:
+    """Return examples in clinical units, and their schema with agreed ranges."""
+    data = rows(NAMES[:3], classes=3)
+    unit = torch.tensor([20.0, 1.0, 300.0, 0.01, 1.0])
+    names = ("cholesterol", "creatinine", "platelets", "share", "potassium")
+    data = replace(data, x=data.x * unit, x_test=data.x_test * unit, columns=names)
+    top = data.x.abs().max(0).values.tolist()
+    columns = [
+        Column(name, "mg", low=-high, high=high)
+        for name, high in zip(names, top, strict=True)
+    ]
+    columns[0] = replace(columns[0], low=low)
+    return data, Schema("table", "classification", "y", data.classes, tuple(columns), (5,))
+
+
+@pytest.mark.long
+def test_a_table_in_clinical_units_is_scaled_by_agreed_ranges_beside_noise(
+    tmp_path: Path,
+) -> None:
+    data, schema = clinical()
+    config = ExperimentConfig("hospitals", **{**PRIVATE, "standardize": "auto"})
+    simulation = federation(tmp_path, config, data, schema=schema)
+    assert simulation.agreement.config.standardize == "ranges"
+    assert simulation.program().go()
+    functions = {row["function"] for row in simulation.records()[-1]["revealed"]}
+    assert "noisy_totals" in functions
+    assert not {"columns", "spread", "cells"} & functions
+    high = schema.columns[0].high
+    assert high is not None
+    folder = simulation.sites["basel"].path
+    scale = load_tree(folder / "model.safetensors", folder)["scale"]
+    assert scale["mean"][0] == pytest.approx((80 + high) / 2)
+    assert scale["std"][0] == pytest.approx(math.sqrt(5) * (high - 80) / 2)
+    simulation.close()
+
+
+@pytest.mark.parametrize(
+    ("low", "encoder", "why"),
+    [
+        (None, "identity", "column 'cholesterol' has no finite low below high"),
+        (80.0, "fourier", "the encoder fourier computes other features"),
+    ],
+)
+def test_ranges_that_are_not_agreed_are_asked_for(
+    low: float | None, encoder: str, why: str, tmp_path: Path
+) -> None:
+    data, schema = clinical(low)
+    changed = {"standardize": "ranges", "encoder": Spec(encoder)}
+    config = ExperimentConfig("hospitals", **{**PRIVATE, **changed})
+    with pytest.raises(ValueError, match=f"standardize is 'ranges', but {why}"):
+        federation(tmp_path, config, data, schema=schema)
+
+
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
-        ({"standardize": "federated"}, "sends exact .* each column.* set standardize=none"),
+        (
+            {"standardize": "federated"},
+            "sends exact .* each column.* set standardize=ranges",
+        ),
         ({"encoder": Spec("fourier")}, "its squares.* use an encoder that is not fitted"),
     ],
 )

@@ -77,7 +77,9 @@ def test_releases_that_each_add_one_example_of_a_class_are_its_rows() -> None:
         sums = Aggregates(n, phi.T @ phi, classes)
         phases.append(Phase(sums, rows[:n], labels[:n]))
     observed = Observed(LinearFeatures(ones, 0 * ones, 0 * ones), phases, seconds=3.0)
-    read = {attempt.result["attack"]: attempt.result["read"] for attempt in attack(observed)}
+    read = {
+        attempt.result["attack"]: attempt.result["read"] for attempt in attack(observed)
+    }
     assert read["last products"] == 0
     assert read["all releases"] == 3
 

@@ -13,6 +13,7 @@ from fallow.core.exchange_key import ExchangeKey
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.site import LocalSite
 from fallow.sites.store import Label
+from fallow.sites.view import SiteView
 from fallow.training.scaling import Scaling
 from fallow.transport.serialized import SerializingChannel
 from tests.simulations import Forgetful, Simulation
@@ -93,3 +94,32 @@ def test_equal_numbers_have_a_unit() -> None:
 def test_numbers_have_no_unit_before_a_site_contributes_any() -> None:
     _, ask = agreeing(table())
     assert SCALING.of_targets(ask) is None
+
+
+def test_agreed_ranges_send_no_sum_and_no_row_within_them_is_longer_than_1() -> None:
+    ranges = ((80.0, 400.0), (0.0, 1.0))
+    scaling = Scaling(of_rows=False, of_numbers=False, is_encoded=True, ranges=ranges)
+    corners = torch.cartesian_prod(*(torch.tensor(pair) for pair in ranges)).double()
+    simulation = federation(shared(corners, (2, 2)), scaling)
+    ask = Ask(
+        simulation.channel,
+        Forgetful(),
+        simulation.shown,
+        ExchangeKey("query", "query"),
+        "query",
+        reveals=scaling.contract.disclosures,
+    )
+    units = scaling.of_features(ask)
+    scaled = (corners - units["mean"]) / units["std"]
+    torch.testing.assert_close(scaled.norm(dim=1), torch.ones(4, dtype=torch.float64))
+    assert {row["function"] for row in simulation.shown.rows()} <= {"features"}
+
+
+def test_a_site_scales_by_its_own_agreed_ranges_whatever_it_receives() -> None:
+    scaling = Scaling(of_rows=False, of_numbers=False, ranges=((80.0, 400.0),))
+    simulation = federation(shared(draws(4, 1), (2, 2)), scaling)
+    view = SiteView(next(iter(simulation.members.values())), 0)
+    other = torch.tensor([1e-3], dtype=torch.float64)
+    kept = scaling.features(view, mean=other, std=other)
+    assert torch.as_tensor(kept["mean"]).tolist() == [240.0]
+    assert torch.as_tensor(kept["std"]).tolist() == [160.0]

@@ -61,7 +61,7 @@ class RunSettings(TypedDict, total=False):
     resplit: bool | None
     features: Component | None
     encoder: Component | None
-    standardize: Literal["auto", "federated", "none"] | None
+    standardize: Literal["auto", "federated", "ranges", "none"] | None
     target_scale: Literal["labeled", "oracle", "none"] | None
     partition: Component | None
     sites: int | None

@@ -37,6 +37,7 @@ from fallow.experiment.scale import is_standardized
 from fallow.privacy.settings import SMALLEST, check_targets
 from fallow.settings.config import ExperimentConfig, fields_of_training, named_classes
 from fallow.settings.spec import Spec
+from fallow.settings.sums import find_promise
 from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.storage.received import decode_text, read_named
 from fallow.transport.factory import TransportFactory
@@ -131,6 +132,7 @@ class Agreement:
     def __post_init__(self) -> None:
         check_names(self.config, self.names)
         check_cells(self.config, self.schema)
+        check_ranges(self.config, self.schema)
         _check_name("name", self.name)
         for site in self.sites:
             _check_name("sites", site)
@@ -303,6 +305,47 @@ def check_cells(config: ExperimentConfig, schema: Schema) -> None:
         )
 
 
+def check_ranges(config: ExperimentConfig, schema: Schema) -> None:
+    """Raise ValueError if features are to be scaled by ranges that the columns do not have."""
+    if config.standardize != "ranges":
+        return
+    why = _explain_no_ranges(config.encoder, schema)
+    if why is not None:
+        raise ValueError(
+            f"standardize is 'ranges', but {why}; give every column of numbers low and high in "
+            "study.toml, without empty cells, text columns or an encoder of their values, or set "
+            "standardize=federated"
+        )
+
+
+def _explain_no_ranges(encoder: Spec | None, schema: Schema) -> str | None:
+    """Explain why features cannot be scaled by agreed ranges, or return None."""
+    if encoder is not None and encoder.name != "identity":
+        return f"the encoder {encoder} computes other features"
+    try:
+        schema.read_ranges()
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _name_scaling(
+    config: ExperimentConfig, encoder: Spec | None, schema: Schema
+) -> Literal["federated", "ranges", "none"]:
+    """Return the feature scaling; "auto" scales by agreed ranges if sums have noise.
+
+    Scaling over sites would send exact sums over all rows beside the noise.
+    """
+    if config.standardize == "ranges":
+        return "ranges"
+    if not is_standardized(replace(config, data="-"), _make_example(config, schema)):
+        return "none"
+    is_free = config.standardize == "auto" and find_promise(config) == "noisy"
+    if is_free and _explain_no_ranges(encoder, schema) is None:
+        return "ranges"
+    return "federated"
+
+
 def check_names(config: ExperimentConfig, policy: NamePolicy) -> None:
     """Raise ValueError, naming the setting, for a class that ``policy`` does not permit.
 
@@ -410,9 +453,7 @@ def at_sites(
     title = ""
     if config.data == name:  # otherwise it refers to other data
         title = config.title
-    standardize: Literal["federated", "none"] = "none"
-    if is_standardized(replace(config, data="-"), _make_example(config, schema)):
-        standardize = "federated"
+    encoder = _name_encoder(config, schema)
     training_config = config.completed_training
     if schema.task == "regression":
         training_config = complete_from(config.training_config, REGRESSION)
@@ -421,7 +462,7 @@ def at_sites(
         config,
         privacy=privacy,
         training=_name_revealed(config.training),
-        encoder=_name_encoder(config, schema),
+        encoder=encoder,
         name=name,
         title=title,
         training_config=training_config,
@@ -434,7 +475,7 @@ def at_sites(
         resplit=False,
         partition=Spec("natural"),
         sites=sites,
-        standardize=standardize,
+        standardize=_name_scaling(config, encoder, schema),
         test="own",
         device="none",  # each site uses its own hardware
         precision="float32",

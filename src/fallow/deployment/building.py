@@ -178,15 +178,19 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
     has_numbers = agreement.schema.task == "regression"
     # an encoder receives imputed cells and produces complete rows
     has_empty = agreement.schema.missing is not None and config.encoder is None
+    ranges: tuple[tuple[float, float], ...] = ()
+    if config.standardize == "ranges":
+        ranges = agreement.schema.read_ranges()
     scaling = Scaling(
-        of_rows=is_standardized(config, agreement.example),
+        of_rows=is_standardized(config, agreement.example) and not ranges,
         of_numbers=has_numbers and config.target_scale != "none",
         of_cells=has_empty,
         is_encoded=config.encoder is not None,
+        ranges=ranges,
     )
     playing = methods.copy()
     playing["scaling"] = scaling
-    if not (scaling.of_rows or scaling.of_numbers or scaling.of_cells):
+    if not (scaling.of_rows or scaling.of_numbers or scaling.of_cells or ranges):
         del playing["scaling"]
     if not config.validation:
         del playing["retention"]
@@ -283,8 +287,8 @@ def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec)
 
 
 WITHOUT_SUMS = {
-    "scaling": "set standardize=none, and provide columns without empty cells in ranges that all "
-    "sites agree on, such as 0 to 1",
+    "scaling": "give every column of numbers low and high in study.toml and set "
+    "standardize=ranges, with no empty cells",
     "filling": "fill empty cells in the files of all sites",
     "encoder": "use an encoder that is not fitted, such as encoder=identity",
 }

@@ -266,6 +266,29 @@ class Schema:
             first = end
         return Missing(tuple(levels), self.marks)
 
+    def read_ranges(self) -> tuple[tuple[float, float], ...]:
+        """Return the agreed range of each feature of a table; 0 to 1 for each text of a column.
+
+        Raises ValueError for a column of numbers without a range, and without columns.
+        """
+        if not self.columns:
+            raise ValueError("the examples have no columns")
+        ranges: list[tuple[float, float]] = []
+        for column in self.columns:
+            if column.text or column.may_be_empty:
+                state = "free text" if column.text else "empty cells"
+                raise ValueError(f"column {column.name!r} has {state}")
+            if column.values:
+                ranges += [(0.0, 1.0)] * len(column.values)
+                continue
+            low = math.nan if column.low is None else column.low
+            high = math.nan if column.high is None else column.high
+            if not 0 < high - low < math.inf:
+                raise ValueError(f"column {column.name!r} has no finite low below high")
+            offset = column.offset or 0.0
+            ranges.append((low - offset, high - offset))
+        return tuple(ranges)
+
     @property
     def offsets(self) -> tuple[float, ...]:
         """Return the number that is subtracted from each feature."""

@@ -47,11 +47,11 @@ class Scale:
 
 
 def is_standardized(config: ExperimentConfig, dataset: Dataset) -> bool:
-    """Return whether sites standardize features first: unscaled tables and encoder outputs."""
+    """Return whether sites scale features first: unscaled tables and encoder outputs."""
     if config.encoder is not None:
         return config.standardize != "none"
     if dataset.x.ndim != 2 or config.standardize != "auto":
-        return dataset.x.ndim == 2 and config.standardize == "federated"
+        return dataset.x.ndim == 2 and config.standardize in ("federated", "ranges")
     is_own = dataset.reading is not None or not is_named(config.data)
     return (is_own and bool(dataset.columns)) or dataset.task == "regression"
 

@@ -415,6 +415,11 @@ def _choose_methods(
 ) -> Methods:
     """Return the algorithms of a configuration, with those for encoding and empty cells."""
     chosen = methods_of(config, flipped)
+    if config.standardize == "ranges":
+        raise ValueError(
+            "standardize is 'ranges', but only real sites agree on ranges of columns (in "
+            "study.toml); set standardize=federated"
+        )
     if config.measure != "none" and not isinstance(chosen["training"], ClosedForm):
         raise ValueError(
             f"measure is 'disclosure', which attacks the sums of closed-form training, and "

@@ -228,7 +228,7 @@ class ExperimentConfig:
     resplit: bool = False
     features: Spec | None = None
     encoder: Spec | None = None
-    standardize: Literal["auto", "federated", "none"] = "auto"
+    standardize: Literal["auto", "federated", "ranges", "none"] = "auto"
     target_scale: Literal["labeled", "oracle", "none"] = "labeled"
     partition: Spec = Spec("exact-dirichlet", {"alpha": 0.1})
     sites: Annotated[int, SITES] = 10

@@ -25,7 +25,8 @@ MEANINGS: dict[str, str] = {
     "resplit": "Whether to draw a new test set of the same size for every seed.",
     "features": "Pretrained model whose frozen features replace the examples.",
     "encoder": "Encoder of the examples, fitted on aggregates over all sites ('fallow encoders').",
-    "standardize": "Feature scaling; auto: over all sites for your own tables and for regression.",
+    "standardize": "Feature scaling; auto: over all sites for your own tables and for "
+    "regression; ranges: by the agreed ranges of columns, at real sites.",
     "target_scale": "Examples whose mean and variance standardize regression targets.",
     "partition": "Distribution of the examples over the sites ('fallow partitions'). Default of your "
     "own data without an experiment configuration: the sites in the data, otherwise iid.",

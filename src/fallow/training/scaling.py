@@ -42,7 +42,7 @@ class Scaling:
     Parameters
     ----------
     of_rows : bool
-        Whether features are scaled.
+        Whether features are scaled by aggregates.
     of_numbers : bool
         Whether regression targets are scaled.
     of_cells : bool
@@ -50,6 +50,9 @@ class Scaling:
     is_encoded : bool
         Whether examples are features of an encoder.  Each feature is then also divided by the
         square root of their number, so the mean square norm of an example is 1.
+    ranges : tuple of (float, float)
+        Agreed range (low, high) of each feature.  With ranges, features are scaled from -1 to 1
+        without any exchange of sums, and each site uses the ranges of its own agreement.
 
     Notes
     -----
@@ -61,6 +64,7 @@ class Scaling:
     of_numbers: bool = True
     of_cells: bool = False
     is_encoded: bool = False
+    ranges: tuple[tuple[float, float], ...] = ()
 
     contract: ClassVar[Contract] = Contract(
         title="Standardization across sites",
@@ -80,7 +84,9 @@ class Scaling:
         units, with mean 0 and standard deviation 1.  Raises ValueError for a column whose variance
         is too small for a number.
         """
-        if missing is None:
+        if self.ranges:
+            features = self._within_ranges()
+        elif missing is None:
             total = sum_of_all(ask, self.columns)
             mean = total["columns"] / total["rows"]
             features = self._spread(ask, total["rows"], {"mean": mean})
@@ -111,6 +117,14 @@ class Scaling:
         if self.is_encoded:
             std = std * math.sqrt(len(std))
         return {**features, "std": std}
+
+    def _within_ranges(self) -> State:
+        """Return the center and half the width of each range, with which a row has length 1 at most."""
+        low, high = torch.tensor(self.ranges, dtype=torch.float64).T
+        half = (high - low) / 2
+        if self.is_encoded:
+            half = half * math.sqrt(len(half))
+        return {"mean": (low + high) / 2, "std": half}
 
     def of_targets(self, ask: Ask) -> State | None:
         """Return the mean () and standard deviation () of the targets labeled so far.
@@ -206,11 +220,13 @@ class Scaling:
             "std": NonNegative("inputs"),
             "fill": Fill(self.of_cells),
         },
-        when=lambda self: self.of_rows or self.of_cells,
+        when=lambda self: self.of_rows or self.of_cells or bool(self.ranges),
     )
     def features(
         self, view: View, mean: Tensor, std: Tensor, fill: Tensor | None = None
     ) -> Values:
+        if self.ranges:
+            return {**self._within_ranges()}
         if fill is None:
             return {"mean": mean, "std": std}
         return {"mean": mean, "std": std, "fill": fill}

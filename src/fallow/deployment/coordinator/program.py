@@ -434,7 +434,8 @@ def has_products_in_units(agreement: Agreement, parts: BuiltStudy) -> bool:
     This is the case for an encoder, and for a trained body with a closed-form classifier.
     """
     is_encoded = parts.encoder is not None
-    in_units = is_standardized(agreement.config, agreement.example)
+    config = agreement.config
+    in_units = is_standardized(config, agreement.example) and config.standardize != "ranges"
     return (is_encoded and in_units) or "head" in parts.methods
 
 

@@ -160,8 +160,8 @@ class RemoteEnvironment:
 
     @property
     def is_standardized(self) -> bool:
-        """Return whether columns are standardized by aggregates over all sites."""
-        return self.config.standardize == "federated"
+        """Return whether columns are scaled by aggregates over all sites, or by agreed ranges."""
+        return self.config.standardize != "none"
 
     @property
     def example_spec(self) -> ExampleSpec:
