@@ -7,7 +7,7 @@ half. Query strategies thus run with real sites, views, random streams and messa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +18,7 @@ from torch import Tensor
 from fallow.core.ask import Ask, Channel
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.messages import ExchangeEntry
+from fallow.core.messages import ExchangeEntry, StateName
 from fallow.core.methods import Methods
 from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
@@ -82,7 +82,9 @@ def tables(
 class Forgetful:
     """Event log that stores nothing, so each exchange is sent."""
 
-    def transaction(self) -> AbstractContextManager[None]:
+    def transaction(
+        self, replaces: Collection[StateName] = ()
+    ) -> AbstractContextManager[None]:
         return nullcontext()
 
     def recall(self, key: ExchangeKey, digest: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
@@ -16,7 +17,14 @@ from fallow.core.client import name_call
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.messages import ExchangeEntry, Masked, Request, Step
+from fallow.core.messages import (
+    ExchangeEntry,
+    Masked,
+    Request,
+    StateName,
+    Step,
+    list_replaced,
+)
 from fallow.core.methods import Budget, Memo, Methods
 from fallow.core.model_vectors import Layout
 from fallow.core.training_config import TrainingConfig
@@ -84,7 +92,9 @@ class NoteStore:
     def __init__(self) -> None:
         self.pages: dict[ExchangeKey, tuple[str, ExchangeEntry]] = {}
 
-    def transaction(self) -> AbstractContextManager[None]:
+    def transaction(
+        self, replaces: Collection[StateName] = ()
+    ) -> AbstractContextManager[None]:
         return nullcontext()
 
     def recall(self, key: ExchangeKey, digest: str) -> ExchangeEntry | None:
@@ -392,3 +402,20 @@ def test_answers_of_all_are_all_or_none_is_recorded() -> None:
         len(each_of_all(asking(federation, event_log=event_log), Asker().plain, scale=2.0))
         == 3
     )
+
+
+def test_only_the_main_model_that_a_first_step_trains_anew_is_replaced() -> None:
+    given = TrainingConfig()
+    own = replace(given, start="local")
+    upload = Step("sum", "upload", {})
+
+    def replaced(*steps: Step, owner: str = "training") -> list[tuple[SiteId, str]]:
+        request = Request(QUERY, owner, cycle=0, round=0, steps=steps)
+        return list_replaced({"a": request})
+
+    assert replaced(Step("fit", "local", {}, given), upload) == [("a", "local")]
+    assert replaced(Step("fit", "local", {}, own), upload) == []  # it reads the model
+    assert replaced(upload, Step("fit", "local", {}, given)) == []
+    assert replaced(Step("fit", "local", {}), upload) == []  # a model is delivered
+    assert replaced(Step("fit", "twin", {}, given), upload) == []
+    assert replaced(Step("fit", "local", {}, given), owner="query") == []

@@ -19,7 +19,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Stacked, row_loss
 from fallow.engine.batches import Patience, epochs
 from fallow.engine.dense import DenseNetwork, cross_entropy_slope
-from fallow.engine.descent import Descent, SlotMemory, descend, find_descents
+from fallow.engine.descent import Descent, descend, find_descents
 from fallow.engine.site_batches import ActiveJob, Frame, Joined
 from fallow.models.custom import adapt_model
 from fallow.models.networks import LeNet, Linear
@@ -203,7 +203,7 @@ def test_epochs_leave_the_slot_that_they_were_given() -> None:
     assert network is not None
     lines = data.lines(Frame.of(active_jobs, 4), epoch)
     descents = [Descent("w", 0.0)]
-    made = descend(network, ADAM.optimizer, {"w": at}, at, descents, [lines], SlotMemory())
+    made = descend(network, ADAM.optimizer, {"w": at}, at, descents, [lines])
     assert all(torch.equal(was, now) for was, now in zip(kept, at, strict=True))
     assert made["w"].t.flatten().tolist() == [3, 2, 2, 1, 0]
 

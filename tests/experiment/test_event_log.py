@@ -76,6 +76,51 @@ def test_a_transaction_is_all_or_nothing_and_an_inner_one_joins_it(
     assert event_log.load_labels("a") == []
 
 
+def _names_in_file(path: Path) -> list[str]:
+    """Return the keys of exchanges and the names of states that another process would read."""
+    with closing(sqlite3.connect(path)) as db:
+        sql = "SELECT key FROM exchange UNION ALL SELECT name FROM memory ORDER BY 1"
+        return [name for (name,) in db.execute(sql)]
+
+
+def _exchange(event_log: EventLog, turn: int) -> None:
+    event_log.keep("a", "local", {"w": torch.full((2,), float(turn))})
+    event_log.keep("a", "own/v", {"w": torch.full((2,), float(turn))})
+    event_log.record(key_of(f"0/train/{turn}/0"), "d", {})
+
+
+def test_an_exchange_is_in_the_file_before_the_next_one_without_replaced_models(
+    event_log: EventLog, path: Path
+) -> None:
+    with event_log.transaction():
+        _exchange(event_log, turn=0)
+    with event_log.transaction(replaces=[("a", "local")]):
+        assert _names_in_file(path) == ["0/train/0/0", "own/v"]
+        _exchange(event_log, turn=1)
+    event_log.finish("0/train", {})
+    assert _names_in_file(path) == ["local", "own/v"]
+    assert event_log.load_states("a")["local"]["w"].tolist() == [1.0, 1.0]
+
+
+def test_an_exchange_of_real_sites_is_written_at_once(path: Path) -> None:
+    with closing(EventLog(path, is_durable=True)) as event_log:
+        with event_log.transaction():
+            event_log.record(key_of("0/train/0/0"), "d", {})
+        assert _names_in_file(path) == ["0/train/0/0"]
+
+
+def test_a_failed_exchange_leaves_the_one_before_it(
+    event_log: EventLog, path: Path
+) -> None:
+    with event_log.transaction():
+        _exchange(event_log, turn=0)
+    with pytest.raises(ZeroDivisionError), event_log.transaction():
+        _exchange(event_log, turn=1)
+        raise ZeroDivisionError
+    event_log.close()
+    assert _names_in_file(path) == ["0/train/0/0", "local", "own/v"]
+
+
 def test_what_sites_keep_and_buy_is_there_after_the_file_is_opened_again(
     path: Path,
 ) -> None:

@@ -290,6 +290,20 @@ def test_where_a_model_comes_along_it_is_the_teacher_of_one_that_starts_elsewher
     assert torch.equal((job.sent or {})["w"], initial_model()["w"])
 
 
+def test_rounds_train_on_the_same_tensor_until_labels_are_added_or_a_query_starts() -> None:
+    site = simulation(CollaboratorSelection()).members["a"]
+    step = Step("fit", "local", dict(initial_model()), CONFIG)
+    request = Request(key_of("0/train/0/0"), "training", 0, 0, (step,))
+    first = site.job(step, request).x
+    assert site.job(step, request).x is first
+    site.release_rows()
+    again = site.job(step, request).x
+    assert again is not first
+    assert torch.equal(again, first)
+    site.buy([Label(int(site.pool[0]), 1.0, 0)])
+    assert len(site.job(step, request).x) == len(first) + 1
+
+
 def test_the_step_and_the_slots_of_a_training_method_are_for_its_local_model_alone() -> (
     None
 ):

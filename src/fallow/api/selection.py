@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from fallow.core.ask import Ask
 from fallow.core.build import build
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.messages import ExchangeEntry
+from fallow.core.messages import ExchangeEntry, StateName
 from fallow.core.methods import Methods
 from fallow.core.model_vectors import Layout
 from fallow.core.names import lend
@@ -416,7 +416,9 @@ def _warn_of_small_pools(
 class _UnrecordedExchanges:
     """Event log that stores nothing, since a selection cannot be resumed."""
 
-    def transaction(self) -> AbstractContextManager[None]:
+    def transaction(
+        self, replaces: Collection[StateName] = ()
+    ) -> AbstractContextManager[None]:
         return nullcontext()
 
     def recall(self, key: ExchangeKey, digest: str) -> None:

@@ -58,8 +58,9 @@ def sum_replies(
         for name, contribution in fields.items():
             check_contribution(site, function, name, contribution, bound)
             if name in result:
-                contribution = result[name] + contribution
-            result[name] = contribution
+                result[name] += contribution  # in place, on our own copy
+            else:
+                result[name] = contribution.clone()
     n_sites = torch.tensor(float(len(parts)), dtype=torch.float64)
     return {**result, "sites": n_sites}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -21,10 +21,12 @@ from fallow.core.messages import (
     Kind,
     Masked,
     Request,
+    StateName,
     Step,
     Steps,
     To,
     digest_exchange,
+    list_replaced,
 )
 from fallow.core.refusal import RunHalted
 from fallow.core.training_config import TrainingConfig
@@ -62,9 +64,14 @@ class Masking(Protocol):
 
 
 class ExchangeLog(Protocol):
-    """Event log of exchanges, one transaction each."""
+    """Event log of exchanges, one transaction each.
 
-    def transaction(self) -> AbstractContextManager[None]: ...
+    ``replaces``: states of sites that the transaction replaces before it reads them.
+    """
+
+    def transaction(
+        self, replaces: Collection[StateName] = ()
+    ) -> AbstractContextManager[None]: ...
     def recall(self, key: ExchangeKey, digest: str) -> ExchangeEntry | None: ...
     def record(self, key: ExchangeKey, digest: str, entry: ExchangeEntry) -> None: ...
 
@@ -246,7 +253,7 @@ class Ask:
         digest = digest_exchange(steps, self.cohort, bound, routes)
         entry = self.event_log.recall(key, digest)
         if entry is None:
-            with self.event_log.transaction():
+            with self.event_log.transaction(list_replaced(requests)):
                 delivered = self.channel.exchange(requests, routes)
                 asked: set[SiteId] = set()  # others only received pending instructions
                 if function_name:

@@ -101,6 +101,31 @@ class Delivered:
     epsilon: float = 0.0
 
 
+StateName = tuple[SiteId, str]
+"""A site, and the name of a state in its memory."""
+
+
+def is_main(step: Step, request: Request) -> bool:
+    """Return whether a fit trains the main model of the training algorithm."""
+    return request.owner == "training" and step.function == "local"
+
+
+def list_replaced(requests: Mapping[SiteId, Request]) -> list[StateName]:
+    """Return the states that sites replace before they read them.
+
+    A first step that trains the main model from the received or from new weights does not
+    read the result of earlier training.
+    """
+    replaced = []
+    for site, request in requests.items():
+        step = request.steps[0]
+        if step.training_config is None or not is_main(step, request):
+            continue
+        if step.training_config.start in ("given", "scratch"):
+            replaced.append((site, step.function))
+    return replaced
+
+
 def payload_of(request: Request) -> int:
     """Return the bytes of tensors and numbers in a request."""
     keys = (step.masked.keys for step in request.steps if step.masked)

@@ -59,9 +59,8 @@ def descend(
     w_t: TrainState,
     descents: Sequence[Descent],
     epochs: Sequence[EpochLines],
-    memory: SlotMemory,
 ) -> dict[str, TrainState]:
-    """Return the slots of K sites after epochs of the ``descents``, in ``memory``.
+    """Return the slots of K sites after epochs of the ``descents``.
 
     Up to rounding, these are the steps of `fallow.engine.optimize.step` along the gradient,
     in place on a copy. Products use one thread, because they are small.
@@ -100,31 +99,6 @@ def descend(
     with _controller().limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
         _run(network, opt, groups, slots, w.numpy(), batch, steps)
     return result
-
-
-@final
-class SlotMemory:
-    """Memory of slots in training, which later fits use again, because new memory is slow."""
-
-    def __init__(self) -> None:
-        self._parts: dict[tuple[str, str], Tensor] = {}
-
-    def copy(self, slot: str, at: TrainState) -> TrainState:
-        """Return a slot whose weights and moments are in this memory."""
-        return at._replace(
-            w=self._copy_part(slot, "w", at.w),
-            m1=self._copy_part(slot, "m1", at.m1),
-            m2=self._copy_part(slot, "m2", at.m2),
-        )
-
-    def _copy_part(self, slot: str, name: str, part: Tensor) -> Tensor:
-        memory = self._parts.get((slot, name))
-        if memory is None or memory.shape != part.shape or memory.dtype != part.dtype:
-            memory = torch.empty(part.shape, dtype=part.dtype)
-            self._parts[slot, name] = memory
-        if part.data_ptr() != memory.data_ptr():  # else training continues
-            memory.copy_(part)
-        return memory
 
 
 @cache

@@ -25,7 +25,7 @@ from fallow.engine.batches import (
     mean_losses,
 )
 from fallow.engine.dense import DenseNetwork
-from fallow.engine.descent import Descent, SlotMemory, descend, find_descents
+from fallow.engine.descent import Descent, descend, find_descents
 from fallow.engine.learner import Autograd, movable
 from fallow.engine.loop import Loop, reaches_accuracy
 from fallow.engine.optimize import copy_result, finish, join, share, stack, start, take
@@ -72,11 +72,6 @@ class Stacked:
     def dense(self) -> DenseNetwork | None:
         """Layers of the model, if it is a dense network; otherwise autograd is used."""
         return DenseNetwork.of(self.model, self.layout, self.loss)
-
-    @cached_property
-    def memory(self) -> SlotMemory:
-        """Memory of the models in training; results are copies."""
-        return SlotMemory()
 
     def fit(
         self,
@@ -144,7 +139,6 @@ class Stacked:
                     w_t,
                     descents,
                     [lines, *others],
-                    self.memory,
                 )
             else:
                 s = _steps(method, learn, s, w_t, data.batches(lines, training_config.mix))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, final
 
 from fallow.core.exchange_key import ExchangeKey, read_key
+from fallow.core.messages import StateName
 from fallow.core.types import SiteId, State, Values
 from fallow.privacy.ledger import Released, SumKey
 from fallow.sites.store import Label, PeerMessages
@@ -27,6 +29,11 @@ DELETE FROM peer_message
 WHERE NOT EXISTS (SELECT 1 FROM received WHERE received.mark = peer_message.mark)
 """
 """Delete peer messages that are no longer in the memory of any site."""
+KEEP = """
+INSERT INTO memory VALUES (?, ?, ?)
+ON CONFLICT (site, name) DO UPDATE SET state = excluded.state
+"""
+"""Write a state over the earlier one, in its pages if both have the same size."""
 TABLES = """
 CREATE TABLE IF NOT EXISTS exchange (key TEXT PRIMARY KEY, phase TEXT, fields TEXT, digest TEXT,
                                      entry BLOB) STRICT;
@@ -48,10 +55,21 @@ CREATE TABLE IF NOT EXISTS metadata (name TEXT PRIMARY KEY, value TEXT) STRICT;
 
 
 @final
+@dataclass
+class _Draft:
+    """Exchanges and states of the last transaction that are not yet in the file."""
+
+    exchanges: list[tuple[str | bytes, ...]] = field(default_factory=list)
+    states: dict[StateName, State | None] = field(default_factory=dict)
+
+
+@final
 class EventLog:
     """Event log of the server side, and store of the simulated sites.
 
-    Both sides of an exchange are one transaction, which ``kill -9`` cannot split.
+    Both sides of an exchange are one transaction, which ``kill -9`` cannot split. In a
+    simulation it is written before the next exchange is sent, without the models that the
+    sites replace in that exchange before they read them.
     ``path=None`` stores everything in memory. ``is_durable`` is for real sites, which
     delete their replies once they count: a power cut loses nothing, and only the owner may
     read the file. Every value has a checksum. Raises StorageError if the file is damaged, or if
@@ -66,6 +84,10 @@ class EventLog:
 
     def __init__(self, path: Path | None = None, is_durable: bool = False) -> None:
         self.path = path
+        self._is_delayed = not is_durable
+        self._draft = _Draft()
+        self._is_open = False  # a transaction
+        self._has_writes = False  # of the open transaction, in the file
         self._messages: dict[bytes, State] = {}  # those that were read, by their checksum
         words = DatabaseErrors(self._damaged, self._unwritable)
         durability: Durability = "NORMAL"
@@ -111,11 +133,55 @@ class EventLog:
             raise self._damaged(f"{what} has a wrong checksum")
         return unpack(blob[MARK:])
 
-    def transaction(self) -> AbstractContextManager[None]:
-        """Run a block in one transaction; an inner transaction joins the outer one."""
-        return self._file.transaction()
+    @contextmanager
+    def transaction(self, replaces: Collection[StateName] = ()) -> Iterator[None]:
+        """Run a block in one transaction; an inner transaction joins the outer one.
+
+        Exchanges and states of a block without other writes are written before the next
+        access to the file. ``replaces``: states of sites that the block replaces before it
+        reads them; earlier ones that are not written yet are dropped.
+        """
+        if self._is_open:
+            yield
+            return
+        for name in replaces:
+            self._draft.states.pop(name, None)
+        self._write_draft()
+        self._is_open = True
+        self._has_writes = False
+        try:
+            with self._file.transaction():
+                yield
+                if self._has_writes or not self._is_delayed:
+                    self._write_draft()
+        except BaseException:
+            self._draft = _Draft()
+            raise
+        finally:
+            self._is_open = False
+
+    def _write_draft(self) -> None:
+        """Write exchanges and states that are not yet in the file."""
+        draft = self._draft
+        if not draft.exchanges and not draft.states:
+            return
+        self._draft = _Draft()
+        with self._file.transaction():
+            for row in draft.exchanges:
+                self._write("INSERT INTO exchange VALUES (?, ?, ?, ?, ?)", *row)
+            for (site, name), state in draft.states.items():
+                self._write_state(site, name, state)
+
+    def _write_state(self, site: SiteId, name: str, state: State | None) -> None:
+        self._write("DELETE FROM received WHERE site = ? AND name = ?", site, name)
+        if state is None:
+            self._write("DELETE FROM memory WHERE site = ? AND name = ?", site, name)
+        else:
+            self._write(KEEP, site, name, with_checksum(state))
 
     def _write(self, sql: str, *values: object) -> None:
+        self._write_draft()
+        self._has_writes = True
         try:
             self._file.write(sql, *values)
         except sqlite3.IntegrityError as error:  # nothing is written twice here
@@ -123,6 +189,7 @@ class EventLog:
 
     def _read(self, sql: str, *values: object) -> list[Any]:
         """Return the rows of a query as tuples."""
+        self._write_draft()
         return self._file.read(sql, *values)
 
     # -- exchanges --------------------------------------------------------------------------
@@ -132,7 +199,10 @@ class EventLog:
 
         ``digest`` identifies the request. Raises StorageError if the recorded request differs.
         """
-        rows = self._read("SELECT digest, entry FROM exchange WHERE key = ?", str(key))
+        if any(name == str(key) for name, *_ in self._draft.exchanges):
+            self._write_draft()
+        # without other exchanges and states, which wait for the next transaction
+        rows = self._file.read("SELECT digest, entry FROM exchange WHERE key = ?", str(key))
         if not rows:
             return None
         digest_then, blob = rows[0]
@@ -145,14 +215,11 @@ class EventLog:
 
     def record(self, key: ExchangeKey, digest: str, entry: Mapping[str, object]) -> None:
         """Store the reply of an exchange."""
-        self._write(
-            "INSERT INTO exchange VALUES (?, ?, ?, ?, ?)",
-            str(key),
-            key.phase_name,
-            json.dumps(key.to_dict()),
-            digest,
-            with_checksum(entry),
-        )
+        fields = json.dumps(key.to_dict())
+        row = (str(key), key.phase_name, fields, digest, with_checksum(entry))
+        self._draft.exchanges.append(row)
+        if not self._is_open:
+            self._write_draft()
 
     def load_aggregates(self, phase: str) -> list[Values]:
         """Return the aggregates over sites of the open step ``phase``, in order of recording."""
@@ -239,17 +306,18 @@ class EventLog:
 
     def close(self) -> None:
         """Close the file; the event log cannot be used afterwards."""
-        self._file.close()
+        try:
+            self._write_draft()
+        finally:
+            self._file.close()
 
     # -- memory of the sites (`fallow.sites.store.Store`)
     # --------------------------------------
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
-        for table in ("memory", "received"):
-            self._write(f"DELETE FROM {table} WHERE site = ? AND name = ?", site, name)
-        if state is not None:
-            blob = with_checksum(state)
-            self._write("INSERT INTO memory VALUES (?, ?, ?)", site, name, blob)
+        self._draft.states[site, name] = state
+        if not self._is_open:
+            self._write_draft()
 
     def receive(self, site: SiteId, function: str, messages: PeerMessages) -> None:
         """Store a peer message once for all receivers, as long as a site has it in memory."""
@@ -308,6 +376,8 @@ class EventLog:
                 )
             )
         sql = "INSERT INTO label VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        self._write_draft()
+        self._has_writes = True
         try:
             self._file.write_many(sql, rows)
         except sqlite3.IntegrityError as error:  # no label is acquired twice

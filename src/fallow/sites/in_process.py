@@ -15,7 +15,6 @@ from torch import Tensor
 from fallow.core.aggregation import sum_whole
 from fallow.core.client import (
     Declaration,
-    declared,
     find_not_finite,
     find_wrong_form,
 )
@@ -77,6 +76,7 @@ def check_replies(
     Joint bounds of several fields are checked at real sites and in tests.
     """
     known: dict[tuple[str, str], Declaration | None] = {}
+    sizes: dict[str, int] = {}
     for name, request in requests.items():
         step = request.steps[-1]
         if step.kind not in ("sum", "each", "relay") or step.masked is not None:
@@ -84,11 +84,12 @@ def check_replies(
         site = members[name]
         function = (request.owner, step.function)
         if function not in known:
-            known[function] = declared(site.method(request.owner)).get(step.function)
+            known[function] = site.parts.declarations[request.owner].get(step.function)
         declaration = known[function]
         if declaration is None or declaration.returns is None:
             continue
-        sizes = resolve_dims(site.parts.layout, site.parts.classes, len(members))
+        if not sizes:  # equal for all sites
+            sizes = resolve_dims(site.parts.layout, site.parts.classes, len(members))
         why = find_wrong_form(declaration.returns, replies[name], sizes)
         if why is None and step.kind != "sum":  # sums are checked as they are added
             why = find_not_finite(declaration.returns, replies[name], sizes)

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from fallow.core.client import declared, list_label_counts
+from fallow.core.client import list_label_counts
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Method, site_function
 from fallow.core.refusal import Refusal, explain_errors
@@ -45,9 +45,11 @@ def reply_to_step(site: LocalSite, step: Step, request: Request) -> Values:
         wanted = next(iter(counts), None)
     if wanted is not None and len(site.pool) == 0:
         return {"count": 0}  # an empty pool: no strategy can select
+    if request.owner == "query":
+        site.release_rows()
     site.guard.check(step)
     view = SiteView(site, request.cycle, method.contract.simulator_only)
-    declaration = declared(method).get(step.function)
+    declaration = site.parts.declarations[request.owner].get(step.function)
     result: Result
     try:
         run = partial(site_function(method, step.function), view, **step.args)

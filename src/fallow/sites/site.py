@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
+from fallow.core.client import Declaration, declared
 from fallow.core.local import NONE, LocalTraining, TrainState
-from fallow.core.messages import Request, Step
+from fallow.core.messages import Request, Step, is_main
 from fallow.core.methods import Method, Methods, declared_state, methods_by_owner
 from fallow.core.missing import filled
 from fallow.core.model_vectors import Layout
@@ -48,11 +48,6 @@ def named_stream(
     return stream(seed, purpose, *name, *more, site)
 
 
-def is_main(step: Step, request: Request) -> bool:
-    """Return whether a fit trains the main model of the training algorithm."""
-    return request.owner == "training" and step.function == "local"
-
-
 EMPTY = -1.0
 ENCODE = "encode"
 """Key of the fitted state of the encoder."""
@@ -74,7 +69,7 @@ class Gathered(NamedTuple):
 
     at: Tensor
     of: Tensor | SeenRows
-    rows: weakref.ref[Tensor]
+    rows: Tensor
 
 
 @dataclass(frozen=True)
@@ -109,10 +104,15 @@ class RunComponents:
         None  # device for the products of a query; None: as above
     )
 
-    @property
+    @cached_property
     def asked(self) -> dict[str, Method]:
         """Return the algorithms that a request may name."""
         return methods_by_owner(self.methods)
+
+    @cached_property
+    def declarations(self) -> dict[str, dict[str, Declaration]]:
+        """Return the client functions of each algorithm that a request may name."""
+        return {owner: declared(method) for owner, method in self.asked.items()}
 
 
 @final
@@ -351,17 +351,19 @@ class LocalSite:
     def _gather(self, what: str, at: Tensor) -> Tensor:
         """Return the examples at these positions in model form, (n, *shape).
 
-        The same tensor is returned while another object still references it, such as an executor
-        with a copy on a device.
+        All rounds of a training phase get the same tensor, which an executor may also have
+        on a device.
         """
         known = self._gathered.get(what)
         if known is not None and known.of is self.seen and torch.equal(known.at, at):
-            before = known.rows()
-            if before is not None:
-                return before
+            return known.rows
         rows = self.seen[at]
-        self._gathered[what] = Gathered(at, self.seen, weakref.ref(rows))
+        self._gathered[what] = Gathered(at, self.seen, rows)
         return rows
+
+    def release_rows(self) -> None:
+        """Free the examples of earlier jobs, before a query needs memory."""
+        self._gathered.clear()
 
     def _find_start(
         self, training_config: TrainingConfig, sent: State, streams: Streams

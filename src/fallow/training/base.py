@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import torch
 from torch import Tensor
 
 from fallow.core import client
@@ -46,10 +47,15 @@ def contribution(view: View, bn: str = "average") -> Values:
     """
     n = float(len(view.labels))
     model = view.memory["local"]
-    reply: Values = {"n": n, "w": n * model["w"].double()}
+    reply: Values = {"n": n, "w": _times(n, model["w"])}
     if bn != "local":
-        reply["stats"] = n * model["stats"].double()
+        reply["stats"] = _times(n, model["stats"])
     return reply
+
+
+def _times(n: float, part: Tensor) -> Tensor:
+    """Return a multiple of a vector in float64, which is a new tensor."""
+    return part.to(torch.float64, copy=True).mul_(n)
 
 
 def average(
