@@ -9,7 +9,8 @@
 
 ``prepare`` encodes the examples of each task once, as a run does, and writes them to files in
 FEATURES.  Each seed draws 2,000 of them, distributes them over ten sites and labels the same number
-at each, at random or as typical examples of the site.  ``penalty`` compares rules for the ridge
+at each, at random or as typical examples of the site.  Tasks with a long tail have balanced test
+examples.  ``penalty`` compares rules for the ridge
 penalty on the same labels.  ``unlabeled`` compares ``unlabeled=auto`` with ``off``, by the
 functions of `fallow.training.parts.self_training`.  Both append a line per task, seed and number of
 labels, and continue where they stopped.
@@ -66,6 +67,7 @@ class Task:
     name: str
     read: Callable[[Path], fl.Dataset]
     encoder: str
+    imbalance: float = 1.0  # largest divided by smallest class of the pool
 
 
 def read_published(name: str) -> Callable[[Path], fl.Dataset]:
@@ -122,6 +124,8 @@ TASKS = (
     Task("cifar10-lite0", read_published("cifar10"), "efficient-net-lite0"),
     Task("digits", read_published("digits"), RANDOM_FILTERS),
     Task("heart", read_published("heart"), "identity"),
+    Task("mnist-tail", read_published("mnist"), RANDOM_FILTERS, imbalance=50),
+    Task("fashion-tail", read_published("fashion_mnist"), RANDOM_FILTERS, imbalance=50),
     Task("wine", read_scikit_learn("wine"), "identity"),
     Task("cancer", read_scikit_learn("breast_cancer"), "identity"),
     Task("letter", read_keel("letter"), "identity"),
@@ -171,6 +175,8 @@ def prepare(task: Task, packages: Path, folder: Path) -> None:
         )
     order = np.random.default_rng(0).permutation(len(dataset.x))
     if has_test:
+        if task.imbalance > 1:
+            order = keep_tail(order, dataset.y.numpy(), task.imbalance)
         parts = {
             "": (dataset.x, dataset.y, order[:POOL]),
             "_test": (
@@ -202,6 +208,24 @@ def prepare(task: Task, packages: Path, folder: Path) -> None:
     print(
         task.name, x.shape, f"mean square norm {np.square(x).sum(1).mean():.2f}", flush=True
     )
+
+
+def keep_tail(order: Classes, y: Classes, imbalance: float) -> Classes:
+    """Return positions with fewer examples of each next class, by a constant factor.
+
+    >>> y = np.array([0, 1, 2] * 4)
+    >>> y[keep_tail(np.arange(12), y, imbalance=4)].tolist()
+    [0, 1, 2, 0, 1, 0, 0]
+    """
+    classes = int(y.max()) + 1
+    largest = np.bincount(y).min()
+    rank = np.empty(len(order), dtype=np.int64)  # among the examples of the class
+    for label in range(classes):
+        own = np.flatnonzero(y[order] == label)
+        rank[own] = np.arange(len(own))
+    wanted = largest * imbalance ** (-np.arange(classes) / max(classes - 1, 1))
+    kept: Classes = order[rank < wanted[y[order]].round()]
+    return kept
 
 
 # -- labels ---------------------------------------------------------------------------------------
@@ -397,7 +421,7 @@ def measure_penalties(task: Prepared, seed: int) -> list[dict[str, object]]:
 
 # -- self-training --------------------------------------------------------------------------------
 
-UNLABELED = (20, 60, 200)
+UNLABELED = (20, 60, 200, 500)
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,8 @@ EfficientNetLite0       Encode photographs with EfficientNet-Lite0, trained on I
 Fourier                 Approximate a Gaussian kernel with random Fourier features.
 HashedText              Weight hashed words and character n-grams of text columns, and project them.
 Identity                Flatten examples without encoding, for tables.
+Tabular                 Put columns of a table, their normal scores and Fourier features side by
+                        side.
 
 Models
 ------

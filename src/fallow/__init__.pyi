@@ -52,6 +52,7 @@ from fallow.encoders import EfficientNetLite0 as EfficientNetLite0
 from fallow.encoders import Fourier as Fourier
 from fallow.encoders import HashedText as HashedText
 from fallow.encoders import Identity as Identity
+from fallow.encoders import Tabular as Tabular
 from fallow.encoders.texts import texts_to_rows as texts_to_rows
 from fallow.integrations import FromScikitActiveML as FromScikitActiveML
 from fallow.models import CNN4 as CNN4

@@ -75,6 +75,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "Fourier",
         "HashedText",
         "Identity",
+        "Tabular",
     ),
     "fallow.models": (
         "CNN4",

@@ -80,7 +80,7 @@ METHODS += [
         EvaluationSet(),
         EvaluationSet(secure_sum=True),
     ),
-    *(encoders.Convolution(), encoders.Fourier()),
+    *(encoders.Convolution(), encoders.Fourier(), encoders.Tabular()),
     *(encoders.EfficientNetLite0(), encoders.HashedText(columns=2)),
     *(
         Encoding(encoders.Convolution(), (1, 8, 8)),

@@ -85,7 +85,7 @@ STUDIES: dict[str, dict[str, Any]] = {
         "metrics": ("sensitivity@0.8", "brier", "average-precision"),
         "coverage": 0.8,
     },
-    "an encoder": {"encoder": Spec("fourier", {"features": 24}), "cycles": 1},
+    "an encoder": {"encoder": Spec("tabular", {"features": 8}), "cycles": 1},
     "an encoder of pictures": {
         "encoder": Spec("convolution", {"filters": 4, "patch": 3}),
         "cycles": 1,

@@ -13,7 +13,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.methods import Encoder
 from fallow.core.types import State
-from fallow.encoders import Convolution, Fourier, Identity
+from fallow.encoders import Convolution, Fourier, Identity, Tabular
 from fallow.encoders.base import encode_rows, encoder_digest, round_digits, round_to_grid
 from fallow.experiment.encoding import build_encoder
 from tests.encoders.asks import cut_rows, draw_pictures, fit_encoder, make_sites, open_door
@@ -21,6 +21,7 @@ from tests.encoders.asks import cut_rows, draw_pictures, fit_encoder, make_sites
 ENCODERS: dict[str, Encoder] = {
     "identity": Identity(),
     "fourier": Fourier(features=32),
+    "tabular": Tabular(features=32),
     "gray": Convolution(filters=4),
     "color": Convolution(filters=4, patch=3),
 }

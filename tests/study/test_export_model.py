@@ -66,7 +66,7 @@ HALF = "convolution, half precision"
 CASES: dict[str, Callable[[], tuple[fl.Run, np.ndarray]]] = {
     "convolution, closed form": lambda: run_on_digits(encoder="convolution:filters=8"),
     HALF: lambda: run_on_digits(encoder=fl.Convolution(filters=8, half=True)),
-    "fourier": lambda: run_on_digits(encoder="fourier:features=64"),
+    "tabular": lambda: run_on_digits(encoder="tabular:features=64"),
     "identity": lambda: run_on_digits(encoder="identity"),
     "network on features": lambda: run_on_digits(encoder="fourier", model="mlp", rounds=2),
     "network": lambda: run_on_digits(model="mlp", rounds=2),

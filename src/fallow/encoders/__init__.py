@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fallow.encoders.fourier import Fourier as Fourier
     from fallow.encoders.hashed_text import HashedText as HashedText
     from fallow.encoders.identity import Identity as Identity
+    from fallow.encoders.tabular import Tabular as Tabular
 
 MODULES = {
     "Auto": "fallow.encoders.auto",
@@ -19,6 +20,7 @@ MODULES = {
     "Fourier": "fallow.encoders.fourier",
     "HashedText": "fallow.encoders.hashed_text",
     "Identity": "fallow.encoders.identity",
+    "Tabular": "fallow.encoders.tabular",
 }
 """Class -> the module that defines it."""
 __all__ = [*MODULES]

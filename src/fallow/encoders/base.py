@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fallow.core.methods import Encoder
 from fallow.core.missing import filled
-from fallow.core.types import State
+from fallow.core.types import State, Values
 from fallow.core.values import Kind
 from fallow.core.view import View
 
@@ -195,6 +195,18 @@ def picture_blocks(view: View, size: int = PICTURES) -> Iterator[Tensor]:
     """Yield examples in their shape, (b, *shape) in float64, labeled or not."""
     for rows in view.blocks("all", size):
         yield rows.double()
+
+
+def column_moments(view: View) -> Values:
+    """Return the number of examples, and sums of each column and of its squares."""
+    rows = 0
+    columns = torch.zeros((), dtype=torch.float64)
+    squares = torch.zeros((), dtype=torch.float64)
+    for block in all_blocks(view):  # (b, d)
+        rows += len(block)
+        columns = columns + block.sum(0)
+        squares = squares + block.square().sum(0)
+    return {"rows": float(rows), "columns": columns, "squares": squares}
 
 
 def empty_sum(*shape: int) -> Tensor:

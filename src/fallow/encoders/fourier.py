@@ -23,7 +23,7 @@ from fallow.core.suggestions import explain_constructor
 from fallow.core.types import State, Values
 from fallow.core.values import Kind, NonNegative, Positive, Real
 from fallow.core.view import View
-from fallow.encoders.base import Shape, all_blocks, mean_and_variance, round_digits
+from fallow.encoders.base import Shape, column_moments, mean_and_variance, round_digits
 
 Units = Literal["auto", "columns", "none"]
 BATCH = 512  # examples at a time: their features, 2 MB, stay in the cache
@@ -159,14 +159,7 @@ class Fourier:
         over="all",
     )
     def moments(self, view: View) -> Values:
-        rows = 0
-        columns = torch.zeros((), dtype=torch.float64)
-        squares = torch.zeros((), dtype=torch.float64)
-        for block in all_blocks(view):  # (b, d)
-            rows += len(block)
-            columns = columns + block.sum(0)
-            squares = squares + block.square().sum(0)
-        return {"rows": float(rows), "columns": columns, "squares": squares}
+        return column_moments(view)
 
     def state_kinds(self, shape: Shape) -> dict[str, Kind]:
         """Return the kinds of the length and of the units of the columns."""

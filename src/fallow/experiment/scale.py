@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fallow import encoders
 from fallow.catalog import is_named
+from fallow.core.build import find, is_built_in
 from fallow.core.missing import filled
 from fallow.core.types import State
 from fallow.data import Dataset
 from fallow.settings.config import ExperimentConfig
+from fallow.settings.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,20 @@ class Scale:
 def is_standardized(config: ExperimentConfig, dataset: Dataset) -> bool:
     """Return whether sites scale features first: unscaled tables and encoder outputs."""
     if config.encoder is not None:
+        if config.standardize == "auto":
+            return not is_scaled(config.encoder)
         return config.standardize != "none"
     if dataset.x.ndim != 2 or config.standardize != "auto":
         return dataset.x.ndim == 2 and config.standardize in ("federated", "ranges")
     is_own = dataset.reading is not None or not is_named(config.data)
     return (is_own and bool(dataset.columns)) or dataset.task == "regression"
+
+
+def is_scaled(encoder: Spec) -> bool:
+    """Return whether features of an encoder have weights that scaling would change."""
+    if not is_built_in(encoders, encoder.name):
+        return False
+    return getattr(find(encoders, encoder.name), "is_scaled", False)
 
 
 def find_variance(targets: State) -> float:
