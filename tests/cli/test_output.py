@@ -46,6 +46,9 @@ def test_what_a_run_came_to_is_one_object(fallow: Command) -> None:
     assert json.loads(fallow("export", "study", "--json").out) == {
         "file": "study/records.csv"
     }
+    shown = fallow("export", "study", "--out", "-").out
+    assert shown.splitlines() == Path("study/records.csv").read_text().splitlines()
+    assert "omit one" in fallow("export", "study", "--out", "-", "--json").says()
     predicted = json.loads(fallow("predict", "study", "blobs.npz", "--json").out)
     assert (predicted["rows"], predicted["lacking"]) == (60, 0)
 

@@ -94,6 +94,15 @@ def test_only_an_adjudicator_decides_and_sees_who_chose_what(tmp_path: Path) -> 
     assert queue.ledger.tasks()[0].value == 1.0
 
 
+def test_who_does_not_decide_conflicts_reads_who_does(tmp_path: Path) -> None:
+    queue = replace(make_queue(tmp_path, asked=(3,)), adjudicators=("Cy",))
+    queue.ledger.answer(3, 1.0, "Ann")
+    queue.ledger.answer(3, 0.0, "Bo")
+    text = enter(queue, "Ann").get()
+    assert "1 in conflict . They are decided by Cy." in text and "Decide 1" not in text
+    assert "Decide 1 conflict" in enter(queue, "Cy").get()
+
+
 def test_a_name_without_a_login_is_the_same_in_any_case(tmp_path: Path) -> None:
     queue = replace(make_queue(tmp_path, asked=(3, 1), answers=2), adjudicators=("Cy",))
     ann, again, cy = enter(queue, "Ann"), enter(queue, "ann"), enter(queue, "CY")

@@ -25,7 +25,7 @@ SECTIONS = [
     "Final scores",
     "Accuracy by class",
     "Partition",
-    "Labels over cycles",
+    "Labels of each class over cycles",
     "Routing of classes",
     "What left each site",
     "Reproduce this study",

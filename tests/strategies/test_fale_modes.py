@@ -231,7 +231,7 @@ def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
     assert shown["masked"]["bytes"] == 8 * n * k
     assert shown["unmask"]["bytes_down"] == 8 * (n * r + sites)  # and the width of the rows
     assert shown["rotation"]["bytes"] == 8 * k * k * sites
-    assert shown["unmask"]["description"] == "number of tensors kept"
+    assert shown["unmask"]["description"] == "number of stored tensors"
 
 
 def test_bytes_of_totals_are_those_of_the_formula() -> None:

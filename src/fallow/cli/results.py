@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -84,7 +85,10 @@ def export(
             help="csv and parquet write all records; markdown and latex the final table"
         ),
     ] = "csv",
-    out: Output = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Output file; - is the standard output"),
+    ] = None,
     metric: Metric = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
@@ -93,7 +97,7 @@ def export(
     check_full_install("fallow export")
     from fallow.cli.objects import WrittenFile
     from fallow.configs.papers import load_papers
-    from fallow.report.export import export_study
+    from fallow.report.export import export_content, export_study
 
     if metric is not None and to in ("csv", "parquet"):
         raise ValueError(
@@ -101,6 +105,15 @@ def export(
             "markdown or latex"
         )
     restrict_permissions_of(study)
+    if str(out) == "-":
+        if as_json:
+            raise ValueError(
+                "--json and --out - both write to the standard output; omit one"
+            )
+        sys.stdout.buffer.write(
+            export_content(study, to, metric=metric, papers=load_papers())
+        )
+        return
     with Spinner(opt.console(quiet=quiet or as_json), "reading the records"):
         path = export_study(study, to, out, metric=metric, papers=load_papers())
     result = WrittenFile(str(path))

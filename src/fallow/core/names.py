@@ -313,10 +313,7 @@ def _way_out(module: str) -> str:
     """Return a hint for a module that is not allowed."""
     result = distribution_of(module)
     if result is None:
-        return (
-            "no installed distribution has it; ask its author for a wheel, install it, "
-            "and review its code"
-        )
+        return "no installed distribution has it; install its package and review its code"
     return (
         f"it is part of the installed distribution {result}; review its code, and if you "
         f'trust it, write {result} = "{distribution_digest(result)}" under [allow] in '

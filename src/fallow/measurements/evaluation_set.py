@@ -211,7 +211,7 @@ class EvaluationSet:
         chances = torch.full((len(drawn),), probability, dtype=torch.float64)
         return SelectedExamples(left[drawn], probability=chances, is_beside=True)
 
-    @client.keep("number of tensors kept", takes={"expected": NonNegative()})
+    @client.keep("number of stored tensors", takes={"expected": NonNegative()})
     def outlook(self, view: View, expected: float) -> Values:
         """Return the predictions for the selected, the drawn and the remaining examples.
 

@@ -34,7 +34,16 @@ def export_study(
     metric: str | None = None,
     papers: Sequence[Paper] = (),
 ) -> Path:
-    """Write all records (csv, parquet) or the final table (markdown, latex), and return the file.
+    """Write what `export_content` returns, and return the file."""
+    path = out or folder / FILE[to]
+    write_whole(path, export_content(folder, to, metric=metric, papers=papers))
+    return path
+
+
+def export_content(
+    folder: Path, to: str, *, metric: str | None = None, papers: Sequence[Paper] = ()
+) -> bytes:
+    """Return all records (csv, parquet) or the final table (markdown, latex).
 
     Nested values become JSON text.  ``metric``: of the setting ``metrics``, for the final table.
     Raises ValueError if the study lacks it, or if Parquet is requested without pyarrow.
@@ -52,9 +61,7 @@ def export_study(
             content = to_markdown(final_table(study)).encode()
         case _:
             content = to_latex(final_table(study)).encode()
-    path = out or folder / FILE[to]
-    write_whole(path, content)
-    return path
+    return content
 
 
 def _frame(study: StudyRecords) -> pd.DataFrame:

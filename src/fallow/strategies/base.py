@@ -27,4 +27,4 @@ def selects(**takes: Kind) -> client.ClientFunction:
 
 def stores(**takes: Kind) -> client.ClientFunction:
     """Declare a client function whose result the site stores, and its arguments."""
-    return client.keep("number of tensors kept", takes=takes)
+    return client.keep("number of stored tensors", takes=takes)

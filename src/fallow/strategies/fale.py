@@ -481,7 +481,7 @@ class FALE:
         return {"rows": leverage.triangle(view.rows(), mean, rotation)}
 
     @client.keep(
-        "number of tensors kept",
+        "number of stored tensors",
         takes=AT | {"basis": Real(("columns", "directions"))},
         when=lambda self: self.mode != "fedsvd",
     )
@@ -492,7 +492,7 @@ class FALE:
         return {"tau": leverage.leverages(view.rows(), mean, rotation)}
 
     @client.keep(
-        "number of tensors kept",
+        "number of stored tensors",
         takes={
             "left": Features(("examples", "columns")),
             "width": Whole(upto=("inputs", 1)),

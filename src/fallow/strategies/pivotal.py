@@ -430,7 +430,7 @@ class Pivotal:
         return {"rows": certain, "mass": rest}
 
     @client.keep(
-        "number of tensors kept",
+        "number of stored tensors",
         takes={"factor": NonNegative()}
         | SCALE
         | {"seat": Whole(upto=("sites", -1)), "seats": Whole(upto=("sites",))},

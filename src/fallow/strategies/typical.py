@@ -186,7 +186,7 @@ class Typical:
         return {"rows": float(view.pool), "labels": float(len(view.labels))}
 
     @client.sum(
-        "aggregates of the examples of each cluster, in bundles of several",
+        "sums of the examples of each cluster, in groups of several examples",
         returns=CLUSTERS,
         takes=CENTERS,
         times=OFTEN,

@@ -118,7 +118,7 @@ class TypicalUnsure:
     least: Annotated[int, Limits(ge=2)] = LEAST  # minimum number of examples in a bundle
 
     contract: ClassVar[Contract] = Contract(
-        title="Typical rows of what is uncertain",
+        title="Typical examples among uncertain ones",
         short="Typical-unsure",
         needs=("global",),
         local_dp=False,  # aggregates of features are sent without noise
@@ -195,7 +195,7 @@ class TypicalUnsure:
         return {"rows": float(view.pool), "labels": float(len(view.labels))}
 
     @client.sum(
-        "aggregates of the examples of each cluster, in bundles of several",
+        "sums of the examples of each cluster, in groups of several examples",
         returns=CLUSTERS,
         takes=CENTERS,
         times=OFTEN,

@@ -43,7 +43,7 @@ class Clustering:
         ask.keep(self.bundle)
         return {"centers": find_centers(ask, self.groups, self.wanted)}
 
-    @client.keep("number of tensors kept")
+    @client.keep("number of stored tensors")
     def bundle(self, view: View) -> Values:
         return tie_bundles(view, self.least)
 

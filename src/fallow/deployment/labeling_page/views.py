@@ -231,7 +231,14 @@ class Views:
     def all_done(self, annotator: str, **more: object) -> HTMLResponse:
         """Render the page for an annotator without open tasks."""
         others = self.queue.ledger.count("open")
-        return self.page("done", annotator, others=others, **self._undo(annotator), **more)
+        return self.page(
+            "done",
+            annotator,
+            others=others,
+            may_decide=self.queue.may_decide(annotator),
+            **self._undo(annotator),
+            **more,
+        )
 
     def data(self, annotator: str) -> HTMLResponse:
         """Render how the site's files were read."""

@@ -450,7 +450,7 @@ class DPFL(StepTraining):
         return {"order": draw_order(view, candidates, purpose)}
 
     @client.keep(
-        "number of tensors kept",
+        "number of stored tensors",
         takes={
             "candidates": Whole(upto=("sites",)),
             "room": Whole(upto=("rows", "sites")),
@@ -521,7 +521,7 @@ class DPFL(StepTraining):
         return {"rewards": greedy.with_each(g, own_model(view), peers, reward(view))}
 
     @client.keep(
-        "number of tensors kept",
+        "number of stored tensors",
         takes={"of": Text(("own", "search", "received"))},
         times=0,
     )
