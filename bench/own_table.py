@@ -23,7 +23,8 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as parquet
 
 from bench.timing import Entry, Race
-from fallow.data.loaders.table import TableArrays, Wanted, read_table
+from fallow.core.load_options import LoadOptions
+from fallow.data.loaders.table import TableArrays, read_table
 from fallow.data.loaders.table_files import read_file
 
 ROWS = 500_000
@@ -73,7 +74,7 @@ class Reading:
         self.others[:] = [self.read_other(self.path)]
 
     def by_us(self) -> None:
-        wanted = Wanted(label="sick", site="hospital")
+        wanted = LoadOptions(label="sick", site="hospital")
         self.ours[:] = [read_table([partial(read_file, self.path)], wanted)]
 
     def are_equal(self) -> bool:

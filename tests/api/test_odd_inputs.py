@@ -537,11 +537,11 @@ def test_a_frame_is_read_by_its_columns() -> None:
 
 
 def test_a_frame_and_its_file_are_the_same_data_set(tmp_path: Any) -> None:
-    from fallow.data import from_table
+    from fallow.data import open_dataset
 
     path = tmp_path / "frame.csv"
     frame().drop(columns=["name", "is_old"]).to_csv(path, index=False)
-    read = from_table(path, "sick", "clinic")
+    read = open_dataset(path, label="sick", site="clinic")
     values = fl.from_frame(
         frame().drop(columns=["name", "is_old"]), label="sick", site="clinic", name="frame"
     )

@@ -185,7 +185,7 @@ for package in (
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 from fallow.data.facts import describe_data, summarize_data
-from fallow.data import from_table
+from fallow.data import open_dataset
 from fallow.deployment.schema import schema_of
 from fallow.deployment.site.rows import read_rows
 from fallow.report.blocks import Table
@@ -196,7 +196,7 @@ file = _write_parquet(["id", "prediction", "probability"], lines, True)
 assert file.startswith(b"PAR1")
 for table in map(Path, sys.argv[1:]):
     rows = read_rows(table, schema_of(table, "sick"))
-    summarize_data(describe_data(from_table(table, "sick"), comes_labeled=True))
+    summarize_data(describe_data(open_dataset(table, label="sick"), comes_labeled=True))
 assert Table("sites", ["site"], [["=a"]]).csv == "site\\n'=a\\n"
 print("loaded:", len(rows.ids))
 """

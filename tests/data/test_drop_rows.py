@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from fallow.core.load_options import LoadOptions
 from fallow.data import from_arrays, from_table, open_dataset
 from fallow.data.reading import note
 
@@ -34,7 +35,7 @@ def test_rows_that_lack_a_feature_are_left_out_when_asked(
     with pytest.raises(
         ValueError, match=r"column 'age' has 1 infinite values .*row 10; .* with drop_rows"
     ):
-        from_table(path, "sick", "clinic")
+        open_dataset(path, label="sick", site="clinic")
     d = open_dataset(path, label="sick", site="clinic", drop_rows=True)
     assert d.ids is not None and len(d.x) + len(d.x_test) == 17
     assert not {"p3", "p8", "p9"} & set(d.ids) and "p10" in d.ids
@@ -51,7 +52,7 @@ def test_rows_are_left_out_of_both_tables(tmp_path: Path) -> None:
     test = table(
         tmp_path, "4,0.5", "inf,1.5", "6,2.5", "7,1", header="x,y", name="test.csv"
     )
-    d = from_table(train, "y", test=test, drop_rows=True)
+    d = from_table(train, LoadOptions(label="y", drop_rows=True), test=test)
     assert d.x.flatten().tolist() == [1, 3] and d.x_test.flatten().tolist() == [4, 6, 7]
     assert d.y_test.tolist() == [0.5, 2.5, 1]
     assert d.notes == ("rows with missing or infinite features left out: 2",)
@@ -90,6 +91,6 @@ def test_minus_one_is_a_target_where_numbers_are_predicted() -> None:
 def test_a_named_set_keeps_its_own_rule_for_missing_values() -> None:
     with pytest.raises(
         ValueError,
-        match=r"diabetes has its own rule for missing values .* omit that option",
+        match=r"diabetes is a named dataset: drop_rows=True does not apply to it; omit drop_rows",
     ):
         open_dataset("diabetes", drop_rows=True)

@@ -53,7 +53,7 @@ def is_apart(*parts: Any) -> bool:
 @settings(max_examples=10, deadline=None)
 @given(seed=Draw)
 def test_no_partition_and_no_test_set_divides_a_group(seed: int) -> None:
-    dataset = fl.from_frame(table(seed), "sick", group="patient")
+    dataset = fl.from_frame(table(seed), label="sick", group="patient")
     assert dataset.groups is not None and dataset.groups_test is not None
     assert len(dataset.x_test) and is_apart(dataset.groups, dataset.groups_test)
     other = resplit(dataset, torch.Generator().manual_seed(seed))
@@ -123,7 +123,7 @@ def test_a_group_has_its_most_frequent_class_or_its_mean_target() -> None:
 
 def test_groups_without_a_setting_change_nothing() -> None:
     frame = table(0)
-    plain = fl.from_frame(frame.drop(columns="patient"), "sick")
+    plain = fl.from_frame(frame.drop(columns="patient"), label="sick")
     assert plain.groups is None and plain.groups_test is None and plain.n_groups == 0
 
 
@@ -135,7 +135,7 @@ def test_every_way_in_reads_the_same_groups(tmp_path: Path) -> None:
     x = frame[["age"]].to_numpy()
     labels = frame["sick"].to_numpy(str)
     np.savez(arrays, x=x, y=labels, group=frame["patient"].to_numpy())
-    first = fl.from_frame(frame, "sick", group="patient")
+    first = fl.from_frame(frame, label="sick", group="patient")
     others = [
         fl.load(frame, label="sick", group="patient"),
         fl.load(path, label="sick", group="patient"),
@@ -165,15 +165,17 @@ def test_a_repeated_identifier_suggests_groups(what: str) -> None:
     frame = pd.DataFrame({"u": np.random.default_rng(0).normal(size=40), name: values})
     frame["y"] = ["a", "b"] * 20
     if not is_suggested:
-        dataset = fl.from_frame(frame, "y")
+        dataset = fl.from_frame(frame, label="y")
         assert not [finding for finding in dataset.findings if "group=" in finding.fix]
         return
     with pytest.warns(UserWarning, match=f"group='{name}'"):
-        fl.from_frame(frame, "y")
+        fl.from_frame(frame, label="y")
     assert not [
-        f for f in fl.from_frame(frame, "y", group=name).findings if "group=" in f.fix
+        f for f in fl.from_frame(frame, label="y", group=name).findings if "group=" in f.fix
     ]
-    dropped = fl.from_frame(frame, "y", drop=[name])  # a note, which is no Python warning
+    dropped = fl.from_frame(
+        frame, label="y", drop=[name]
+    )  # a note, which is no Python warning
     assert [f for f in dropped.findings if "group=" in f.fix]
 
 
@@ -211,13 +213,13 @@ def test_a_group_at_several_sites_is_named() -> None:
 
 
 def test_more_sites_than_groups_are_an_error() -> None:
-    dataset = fl.from_frame(table(0, n_groups=6), "sick", group="patient")
+    dataset = fl.from_frame(table(0, n_groups=6), label="sick", group="patient")
     with pytest.raises(ValueError, match="9 sites are requested and the data has 5 groups"):
         fl.Federation(dataset, "iid", sites=9).sizes()
 
 
 def test_a_subset_keeps_the_groups_of_its_examples() -> None:
-    dataset = fl.from_frame(table(0), "sick", group="patient")
+    dataset = fl.from_frame(table(0), label="sick", group="patient")
     few = dataset.rows(10, torch.Generator())
     assert few.groups is not None and len(few.groups) == 10
     at = [dataset.x.tolist().index(row) for row in few.x.tolist()]

@@ -154,7 +154,9 @@ def test_merging_makes_one_name_of_them_in_classes_sites_and_categories(
     column = [*[names[0]] * 3, *[names[1]] * 9, *["another"] * 25]
     frame = pd.DataFrame({"c": pd.Series(column, dtype="category"), "dose": range(37)})
     data = quietly(
-        lambda: fl.from_frame(frame.assign(y=column, s=column), "y", "s", merge=True)
+        lambda: fl.from_frame(
+            frame.assign(y=column, s=column), label="y", site="s", merge=True
+        )
     )
     assert set(data.classes) == set(data.site_names) == {names[1], "another"}
     assert {f"c={names[1]}", "c=another"} < set(data.columns) and len(data.columns) == 3

@@ -11,10 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from fallow.core.load_options import LoadOptions
 from fallow.data.loaders import delimited, table
 from fallow.data.loaders.columns import Column, EncodedColumns, encode_columns
 from fallow.data.loaders.dialect import Dialect
-from fallow.data.loaders.table import Wanted, read_table
+from fallow.data.loaders.table import read_table
 from fallow.data.loaders.table_files import Table, read_file
 from tests.each import each_of
 
@@ -178,5 +179,5 @@ def test_the_texts_of_a_column_are_freed_when_it_is_recognized(
         return encode_columns(columns, check_bytes)
 
     monkeypatch.setattr(table, "encode_columns", encode)
-    read_table([partial(read_file, file)], Wanted(label="y"))
+    read_table([partial(read_file, file)], LoadOptions(label="y"))
     assert sizes[0] < file.stat().st_size / 10

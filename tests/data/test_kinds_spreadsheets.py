@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fallow as fl
+from fallow.core.load_options import LoadOptions
 from fallow.data.loaders.table_files import Table, read_file
 from tests.each import each_of
 
@@ -35,7 +36,7 @@ def write(
 
 
 def read(folder: Path, rows: Sequence[Sequence[object]], **options: Any) -> Table:
-    return read_file(write(folder, rows)[0], **options)
+    return read_file(write(folder, rows)[0], options=LoadOptions(**options))
 
 
 def sentences(table: Table) -> str:
@@ -111,10 +112,10 @@ def test_another_sheet_is_read_by_its_name(tmp_path: Path) -> None:
         first
     )
     assert first.findings[0].fix == "sheet='other'"
-    second = read_file(path, sheet="other")
+    second = read_file(path, options=LoadOptions(sheet="other"))
     assert list(second.columns) == ["age", "y"] and second.findings == ()
     with pytest.raises(ValueError, match="no sheet 'othe'; did you mean 'other'"):
-        read_file(path, sheet="othe")
+        read_file(path, options=LoadOptions(sheet="othe"))
 
 
 def test_merged_hidden_and_bare_cells_are_said(tmp_path: Path) -> None:
@@ -147,8 +148,8 @@ def test_options_of_a_spreadsheet_are_refused_for_other_files(
     options: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "t.csv").write_text("a,y\n1,no\n2,yes\n")
-    with pytest.raises(ValueError, match=r"t\.csv is no spreadsheet; omit"):
-        read_file(tmp_path / "t.csv", **options)
+    with pytest.raises(ValueError, match=r"t\.csv is a text, .*does not apply to it; omit"):
+        fl.load(tmp_path / "t.csv", label="y", **options)
 
 
 @each_of("content", [b"", b"PK\x03\x04", b"no zip", b"\xd0\xcf\x11\xe0" * 200])

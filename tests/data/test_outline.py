@@ -56,7 +56,7 @@ def test_an_outline_is_asked_for_with_the_words_of_any_other_set(tmp_path: Path)
         load_outline("cifar11", tmp_path)
     with pytest.raises(ValueError, match="data set 'cifar10': the file"):
         load_outline("cifar10", tmp_path)
-    with pytest.raises(ValueError, match="has no column 'sick'"):
+    with pytest.raises(ValueError, match="cifar10 is a named dataset: label='sick' does"):
         open_data(
             ExperimentConfig("a", data="cifar10", label="sick"), 0, tmp_path, outline=1
         )

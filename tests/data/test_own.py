@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from fallow.core.load_options import LoadOptions
 from fallow.data import (
     Dataset,
     check_leak,
@@ -43,7 +44,7 @@ def patients(n: int = 20) -> list[str]:
 def test_a_csv_table_becomes_numbers_one_hot_texts_sites_and_row_names(
     tmp_path: Path,
 ) -> None:
-    d = from_table(table(tmp_path, *patients()), "sick", "clinic")
+    d = open_dataset(table(tmp_path, *patients()), label="sick", site="clinic")
     assert d.name == "patients" and d.classes == ("no", "yes")
     assert d.columns == ("age", "ward=A", "ward=B")
     assert d.site_names == ("north", "south")
@@ -61,7 +62,7 @@ def test_a_csv_table_becomes_numbers_one_hot_texts_sites_and_row_names(
 
 def test_the_same_table_gives_the_same_hold_out(tmp_path: Path) -> None:
     path = table(tmp_path, *patients())
-    assert from_table(path, "sick").ids == from_table(path, "sick").ids
+    assert open_dataset(path, label="sick").ids == open_dataset(path, label="sick").ids
 
 
 @pytest.mark.parametrize(
@@ -123,12 +124,12 @@ def test_a_table_that_cannot_be_used_says_why(
     tmp_path: Path, rows: list[str], label: str, site: str | None, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        from_table(table(tmp_path, *rows), label, site)
+        open_dataset(table(tmp_path, *rows), label=label, site=site)
 
 
 def test_dates_are_classes_where_that_is_said(tmp_path: Path) -> None:
     rows = [f"{i},{i},A,n,2024-01-0{1 + i % 3}" for i in range(9)]
-    values = from_table(table(tmp_path, *rows), "sick", task="classification")
+    values = open_dataset(table(tmp_path, *rows), label="sick", task="classification")
     assert values.classes == ("2024-01-01", "2024-01-02", "2024-01-03")
 
 
@@ -145,16 +146,16 @@ def test_a_table_without_features_or_with_a_double_column_is_refused(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(ValueError, match="no feature column"):
-        from_table(table(tmp_path, "a,0", "b,1", header="id,y"), "y")
+        open_dataset(table(tmp_path, "a,0", "b,1", header="id,y"), label="y")
     with pytest.raises(ValueError, match="more than one column 'x'"):
-        from_table(table(tmp_path, "1,2,0", "2,3,1", header="x,x,y"), "y")
+        open_dataset(table(tmp_path, "1,2,0", "2,3,1", header="x,x,y"), label="y")
     with pytest.raises(ValueError, match="no file or folder"):
-        from_table(tmp_path / "absent.csv", "y")
+        open_dataset(tmp_path / "absent.csv", label="y")
     (tmp_path / "noise.csv").write_bytes(bytes(range(256)) * 4)
     with pytest.raises(
         ValueError, match="is not a text table, because it contains bytes of value 0"
     ):
-        from_table(tmp_path / "noise.csv", "y")
+        open_dataset(tmp_path / "noise.csv", label="y")
 
 
 def test_whole_numbers_are_classes_in_their_order_and_other_numbers_are_targets(
@@ -163,19 +164,19 @@ def test_whole_numbers_are_classes_in_their_order_and_other_numbers_are_targets(
     whole = table(
         tmp_path, *(f"{i},{(9, 10, 2)[i % 3]}.0" for i in range(30)), header="x,y"
     )
-    assert from_table(whole, "y").classes == ("2", "9", "10")
-    assert from_table(whole, "y", task="regression").task == "regression"
+    assert open_dataset(whole, label="y").classes == ("2", "9", "10")
+    assert open_dataset(whole, label="y", task="regression").task == "regression"
     real = table(
         tmp_path, *(f"{i},{i / 7 if i % 5 else ''}" for i in range(30)), header="x,y"
     )
-    d = from_table(real, "y")
+    d = open_dataset(real, label="y")
     assert d.task == "regression" and int((~d.is_labeled).sum()) == 6 and len(d.y_test) == 5
 
 
 def test_a_second_table_is_the_test_set_with_the_same_columns(tmp_path: Path) -> None:
     train = table(tmp_path, "1,A,no", "2,A,yes", "3,A,", header="x,ward,y")
     test = table(tmp_path, "4,B,yes", header="x,ward,y", name="test.csv")
-    d = from_table(train, "y", test=test)
+    d = from_table(train, LoadOptions(label="y"), test=test)
     assert d.columns == ("x", "ward=A", "ward=B")
     assert d.x_test.tolist() == [[4, 0, 1]] and d.y_test.tolist() == [1] and len(d.x) == 3
     for text, output in [
@@ -185,10 +186,16 @@ def test_a_second_table_is_the_test_set_with_the_same_columns(tmp_path: Path) ->
     ]:
         with pytest.raises(ValueError, match=output):
             from_table(
-                train, "y", test=table(tmp_path, text, header="x,ward,y", name="test.csv")
+                train,
+                LoadOptions(label="y"),
+                test=table(tmp_path, text, header="x,ward,y", name="test.csv"),
             )
     with pytest.raises(ValueError, match="has no column 'ward'"):
-        from_table(train, "y", test=table(tmp_path, "4,no", header="x,y", name="test.csv"))
+        from_table(
+            train,
+            LoadOptions(label="y"),
+            test=table(tmp_path, "4,no", header="x,y", name="test.csv"),
+        )
 
 
 def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
@@ -312,7 +319,7 @@ def test_open_dataset_takes_a_name_or_a_path_and_explains_the_rest(tmp_path: Pat
     with pytest.raises(ValueError, match="set its column of labels with --label"):
         open_dataset(path)
     assert open_dataset(path, label="sick", site="clinic").site_names == ("north", "south")
-    with pytest.raises(ValueError, match="has no column 'sick'"):
+    with pytest.raises(ValueError, match="iris is a named dataset: label='sick' does not"):
         open_dataset("iris", label="sick")
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(ValueError, match="not a dataset that Fallow can read"):
@@ -333,7 +340,9 @@ def test_agreed_classes_give_every_site_the_same_ids_whatever_it_has_labeled(
         ValueError, match=r"label 'maybee' is not one .*did you mean 'maybe'"
     ):
         from_arrays(np.eye(2), ["maybee", "no"], classes=agreed)
-    with pytest.raises(ValueError, match="iris has its own classes"):
+    with pytest.raises(
+        ValueError, match=r"iris is a named dataset: classes=.* does not apply"
+    ):
         open_dataset("iris", classes=agreed)
 
 
@@ -345,7 +354,7 @@ def test_among_whole_numbers_a_missing_label_is_unlabeled_in_any_spelling(
     tmp_path: Path, missing: str
 ) -> None:
     rows = [f"{i},{(4, 7, missing)[i % 3]}" for i in range(30)]
-    d = from_table(table(tmp_path, *rows, header="x,y"), "y")
+    d = open_dataset(table(tmp_path, *rows, header="x,y"), label="y")
     assert d.classes == ("4", "7") and int((~d.is_labeled).sum()) == 10
 
 
@@ -353,7 +362,7 @@ def test_among_targets_a_missing_one_is_unlabeled_and_minus_one_is_a_number(
     tmp_path: Path,
 ) -> None:
     rows = [f"{i},{(i / 7, -1, 'NA')[i % 3]}" for i in range(30)]
-    d = from_table(table(tmp_path, *rows, header="x,y"), "y")
+    d = open_dataset(table(tmp_path, *rows, header="x,y"), label="y")
     assert d.task == "regression" and int((~d.is_labeled).sum()) == 10
     assert -1.0 in torch.cat([d.y, d.y_test]).tolist()
 

@@ -99,5 +99,5 @@ def test_channels_that_come_first_stay_there(shape: tuple[int, ...]) -> None:
 def test_an_unknown_order_is_refused(digits: Arrays) -> None:
     with pytest.raises(ValueError, match="channels is 'middle'; give 'first' or 'last'"):
         fl.from_arrays(digits["x"], digits["y"], channels="middle")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="digits has its own order of dimensions"):
+    with pytest.raises(ValueError, match="digits is a named dataset: channels='last' does"):
         open_dataset("digits", channels="last")

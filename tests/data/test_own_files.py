@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import fallow as fl
+from fallow.core.load_options import LoadOptions
 from fallow.data import Dataset, from_npz, open_dataset
 from fallow.data.loaders.dialect import sniff
 from fallow.data.loaders.features import read_features
@@ -217,7 +218,7 @@ def test_two_files_agree_on_what_a_column_is(tmp_path: Path) -> None:
 
     (tmp_path / "a.csv").write_text("grade,z,y\n" + "1,3,no\n2,4,yes\n1,5,no\n" * 4)
     (tmp_path / "b.csv").write_text("grade,z,y\n" + "a,6,no\nb,7,yes\n" * 9)
-    d = from_table(tmp_path / "a.csv", "y", test=tmp_path / "b.csv")
+    d = from_table(tmp_path / "a.csv", LoadOptions(label="y"), test=tmp_path / "b.csv")
     assert d.columns == ("grade=1", "grade=2", "grade=a", "grade=b", "z")
 
 
@@ -318,10 +319,10 @@ def make_frames() -> dict[str, Any]:
 
 def test_frames_of_every_library_are_the_same_data_set() -> None:
     frames = make_frames()
-    first = fl.from_frame(frames["pandas"], "sick", "ward")
+    first = fl.from_frame(frames["pandas"], label="sick", site="ward")
     assert first.columns[:4] == ("age", "visits", "smokes", "insured")
     for library, frame in frames.items():
-        data = fl.from_frame(frame, "sick", "ward")
+        data = fl.from_frame(frame, label="sick", site="ward")
         assert (data.columns, data.classes, data.site_names, data.ids) == (
             first.columns,
             first.classes,
@@ -343,20 +344,20 @@ def test_frames_of_every_library_are_the_same_data_set() -> None:
 def test_frames_of_every_library_are_refused_in_the_same_sentences(library: str) -> None:
     frame = make_frames()[library]
     with pytest.raises(ValueError, match="frame has no column 'sik'; did you mean 'sick'"):
-        fl.from_frame(frame, "sik")
+        fl.from_frame(frame, label="sik")
     with pytest.raises(ValueError, match="1 rows have no site in column 'kind'; fill"):
-        fl.from_frame(frame, "sick", "kind")
+        fl.from_frame(frame, label="sick", site="kind")
     with pytest.raises(ValueError, match="'kind', row 1: 'mild' is a text, and the model"):
         read_features(frame, ["age", "kind"])
     with pytest.raises(ValueError, match="'kind', row 2: 'grave' is not one of the texts"):
         read_features(frame, ["age", "kind=mild"])
     with pytest.raises(ValueError, match=r"frame has 0 rows and 9 columns; give some"):
-        fl.from_frame(frame[:0], "sick")
+        fl.from_frame(frame[:0], label="sick")
 
 
 def test_a_model_predicts_frames_of_every_library() -> None:
     frames = make_frames()
-    data = fl.from_frame(frames["pandas"], "sick", "ward", drop=["kind", "seen"])
+    data = fl.from_frame(frames["pandas"], label="sick", site="ward", drop=["kind", "seen"])
     run = fl.run(data, "random", cycles=0, initial=5)
     expected = run.predict(frames["pandas"])
     for frame in frames.values():
@@ -366,10 +367,10 @@ def test_a_model_predicts_frames_of_every_library() -> None:
 def test_a_test_frame_may_have_further_columns() -> None:
     frame = pd.DataFrame({"dose": [0.5, 1.5, 2.0, 3.0], "sick": ["no", "yes"] * 2})
     test = pd.DataFrame({"more": [1.0], "sick": ["yes"], "dose": [9.0]})
-    data = fl.from_frame(frame, "sick", test=test)
+    data = fl.from_frame(frame, label="sick", test=test)
     assert data.columns == ("dose",) and data.x_test.tolist() == [[9.0]]
     with pytest.raises(ValueError, match="the test frame of frame has no column 'dose'"):
-        fl.from_frame(frame, "sick", test=test.drop(columns="dose"))
+        fl.from_frame(frame, label="sick", test=test.drop(columns="dose"))
 
 
 def test_a_sheet_is_read_without_empty_rows_and_with_errors_as_empty_cells(

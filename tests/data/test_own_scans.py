@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fallow.data import from_folder, read_rows
+from fallow.data import from_folder, open_dataset, read_rows
 from fallow.data.loaders.dicom import read_scan
 from fallow.data.loaders.images import read_images
 from tests.data.test_own_images import dicom
@@ -106,7 +106,7 @@ def test_two_scanners_have_one_range_over_all_sites(tmp_path: Path) -> None:
 
 def test_a_given_range_clips_the_values(tmp_path: Path) -> None:
     write_scanners(tmp_path, lambda file, values: dicom(file, values, 12, slope=2.0))
-    data = from_folder(tmp_path, physical_range=(0.0, 10.0))
+    data = open_dataset(tmp_path, physical_range=(0.0, 10.0))
     assert data.physical_range == (0.0, 10.0)
     assert float(data.x.min()) == 0 and float(data.x.max()) == 1
     assert any("as given" in note for note in data.notes)

@@ -269,7 +269,7 @@ def test_columns_that_differ_between_sites_are_named_largest_first() -> None:
             "label": draw.integers(0, 2, n),
         }
     )
-    sheet = build_sheet(from_frame(frame, "label", "site"))
+    sheet = build_sheet(from_frame(frame, label="label", site="site"))
     drift = {column.name: (column.drift, column.drift_at) for column in sheet.columns}
     assert drift["same"] == (None, "")
     assert [drift[name][1] for name in ("shifted", "kind")] == ["b", "a"]

@@ -46,7 +46,7 @@ LISTED = ["note", "age"]
 
 
 def test_listed_free_text_becomes_hashed_features_behind_the_other_columns() -> None:
-    data = fl.from_frame(make_frame(), "state", "ward", columns=LISTED)
+    data = fl.from_frame(make_frame(), label="state", site="ward", columns=LISTED)
     assert data.columns == ("age", "age_missing", *name_buckets("note"))
     assert find_text_columns(data.columns) == ("note",)
     assert data.missing is not None and data.missing.levels == ()
@@ -57,12 +57,12 @@ def test_listed_free_text_becomes_hashed_features_behind_the_other_columns() -> 
 
 
 def test_free_text_that_is_not_listed_is_left_out_with_the_way_to_use_it() -> None:
-    data = fl.from_frame(make_frame(), "state", "ward")
+    data = fl.from_frame(make_frame(), label="state", site="ward")
     assert data.columns == ("age", "age_missing")
     (note,) = [note for note in data.notes if "'note'" in note]
     assert note.endswith("; name it with --columns (columns=) to use it as text")
     with pytest.raises(ValueError, match=r"no feature column \('note': .* use it as t"):
-        fl.from_frame(make_frame(), "state", "ward", drop=["age"])
+        fl.from_frame(make_frame(), label="state", site="ward", drop=["age"])
 
 
 def test_a_file_and_a_frame_have_the_same_features(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_file_and_a_frame_have_the_same_features(tmp_path: Path) -> None:
     file = open_dataset(
         tmp_path / "frame.csv", label="state", site="ward", columns=tuple(LISTED)
     )
-    data = fl.from_frame(frame, "state", "ward", columns=LISTED)
+    data = fl.from_frame(frame, label="state", site="ward", columns=LISTED)
     assert file.columns == data.columns
     np.testing.assert_array_equal(file.x.numpy(), data.x.numpy())
 
@@ -99,7 +99,9 @@ def test_rows_to_predict_have_the_features_of_training(tmp_path: Path) -> None:
 
 
 def test_rows_with_missing_numbers_can_be_left_out_and_empty_notes_stay() -> None:
-    data = fl.from_frame(make_frame(), "state", "ward", columns=LISTED, drop_rows=True)
+    data = fl.from_frame(
+        make_frame(), label="state", site="ward", columns=LISTED, drop_rows=True
+    )
     assert data.missing is None
     assert len(data.x) + len(data.x_test) == 89
 
@@ -107,7 +109,7 @@ def test_rows_with_missing_numbers_can_be_left_out_and_empty_notes_stay() -> Non
 @pytest.mark.long
 def test_a_study_of_notes_uses_their_encoder_and_learns_from_them() -> None:
     frame = make_frame(240)
-    data = fl.from_frame(frame, "state", "ward", columns=["note"])
+    data = fl.from_frame(frame, label="state", site="ward", columns=["note"])
     run = fl.run(
         fl.Federation(data, fl.Natural()), "margin", cycles=1, initial=20, budget=10
     )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fallow.core.load_options import LoadOptions
 from fallow.deployment.schema import Column, Schema
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.rows import check_apart, read_rows
@@ -27,7 +28,7 @@ def table(path: Path, *lines: str) -> Path:
 
 def test_a_table_has_the_groups_of_its_kept_rows(tmp_path: Path) -> None:
     file = table(tmp_path / "r.csv", "p2,1,a", "p1,,b", "p2,3,", "p9,4,a")
-    rows = read_rows(file, SCHEMA, drop_rows=True, group="patient")
+    rows = read_rows(file, SCHEMA, LoadOptions(drop_rows=True, group="patient"))
     assert rows.groups == ("p2", "p2", "p9")
     assert rows.group_numbers is not None
     assert rows.group_numbers.tolist() == [0, 0, 1]
@@ -39,7 +40,7 @@ def test_a_table_has_the_groups_of_its_kept_rows(tmp_path: Path) -> None:
 def test_an_array_file_has_its_groups_in_an_array(tmp_path: Path) -> None:
     file = tmp_path / "r.npz"
     np.savez(file, x=np.arange(3.0)[:, None], y=["a", "b", "a"], case=[7, 7, 8])
-    assert read_rows(file, ARRAYS, group="case").groups == ("7", "7", "8")
+    assert read_rows(file, ARRAYS, LoadOptions(group="case")).groups == ("7", "7", "8")
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -55,12 +56,16 @@ def test_wrong_groups_are_refused(what: str, tmp_path: Path) -> None:
     options, sentence = WRONG[what]
     file = table(tmp_path / "r.csv", "p1,1,a", ",2,b", "p1,3,b")
     with pytest.raises(ValueError, match=sentence):
-        read_rows(file, SCHEMA, **options)
+        read_rows(file, SCHEMA, LoadOptions(**options))
 
 
 def test_a_group_of_the_data_has_no_test_rows(tmp_path: Path) -> None:
-    rows = read_rows(table(tmp_path / "r.csv", "p1,1,a", "p2,2,b"), SCHEMA, group="patient")
-    tests = read_rows(table(tmp_path / "t.csv", "p2,5,a"), SCHEMA, group="patient")
+    rows = read_rows(
+        table(tmp_path / "r.csv", "p1,1,a", "p2,2,b"), SCHEMA, LoadOptions(group="patient")
+    )
+    tests = read_rows(
+        table(tmp_path / "t.csv", "p2,5,a"), SCHEMA, LoadOptions(group="patient")
+    )
     with pytest.raises(ValueError, match=r"1 group of the test rows .* such as 'p2'"):
         check_apart(rows, tests, "t.csv")
     check_apart(replace(rows, groups=None), tests, "t.csv")
@@ -95,20 +100,26 @@ def test_agreed_classes_that_differ_in_writing_are_noted_with_their_counts(
 ) -> None:
     schema = replace(SCHEMA, classes=("no", "No", "yes"))
     file = table(tmp_path / "r.csv", "p1,1,no", "p2,2,No", "p3,3,no", "p4,4,yes")
-    (note,) = read_rows(file, schema, group="patient").notes
+    (note,) = read_rows(file, schema, LoadOptions(group="patient")).notes
     assert "'no' (2 rows) and 'No' (1 row) differ only in their writing" in note
 
 
 def test_equal_rows_of_a_table_with_few_distinct_values_are_chance(tmp_path: Path) -> None:
     rows = read_rows(
-        table(tmp_path / "r.csv", "p1,1,a", "p2,1,b", "p3,2,a"), SCHEMA, group="patient"
+        table(tmp_path / "r.csv", "p1,1,a", "p2,1,b", "p3,2,a"),
+        SCHEMA,
+        LoadOptions(group="patient"),
     )
     tests = read_rows(
-        table(tmp_path / "t.csv", "p5,1,a", "p6,3,b", "p7,4,b"), SCHEMA, group="patient"
+        table(tmp_path / "t.csv", "p5,1,a", "p6,3,b", "p7,4,b"),
+        SCHEMA,
+        LoadOptions(group="patient"),
     )
     check_apart(rows, tests, "t.csv")
     apart = read_rows(
-        table(tmp_path / "r.csv", "p1,1,a", "p2,5,b", "p3,2,a"), SCHEMA, group="patient"
+        table(tmp_path / "r.csv", "p1,1,a", "p2,5,b", "p3,2,a"),
+        SCHEMA,
+        LoadOptions(group="patient"),
     )
     with pytest.raises(ValueError, match="1 of 3 test rows are also rows of the data"):
         check_apart(apart, tests, "t.csv")

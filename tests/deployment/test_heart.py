@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from fallow.configs.find import find_config
+from fallow.core.load_options import LoadOptions
 from fallow.core.streams import stream
 from fallow.data import Dataset
 from fallow.data.loaders.open import from_table
@@ -182,9 +183,8 @@ def one_table(folder: Path) -> Dataset:
             writer = csv.DictWriter(out, list(lines[0]))
             writer.writeheader()
             writer.writerows(lines)
-    return from_table(
-        folder / "all.csv", "disease", "hospital", folder / "all-test.csv", id="id"
-    )
+    options = LoadOptions(label="disease", site="hospital", id="id")
+    return from_table(folder / "all.csv", options, test=folder / "all-test.csv")
 
 
 def read_lines(file: Path) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from fallow.core.load_options import LoadOptions
 from fallow.deployment.schema import Column, Schema, schema_from, schema_of
 from fallow.deployment.site.rows import read_rows, read_tests
 from tests.deployment.agreed import COLUMNS, TABLE, table
@@ -266,7 +267,7 @@ def test_rows_that_lack_features_are_left_out_where_that_was_agreed(tmp_path: Pa
     file = table(
         tmp_path / "rows.csv", "60,male,?,", "61,male,200,yes", head="age,sex,chol,disease"
     )
-    rows = read_rows(file, TABLE, drop_rows=True)
+    rows = read_rows(file, TABLE, LoadOptions(drop_rows=True))
     assert (len(rows.x), rows.ids, rows.labels) == (
         1,
         ("2",),
@@ -406,7 +407,7 @@ def test_arrays_that_are_not_finite_are_refused_or_left_out(tmp_path: Path) -> N
     np.savez(tmp_path / "rows.npz", x=np.array([[1, 2, np.nan], [1, 2, 3]]))
     with pytest.raises(ValueError, match="1 rows have NaN or infinite features"):
         read_rows(tmp_path / "rows.npz", ARRAYS)
-    rows = read_rows(tmp_path / "rows.npz", ARRAYS, drop_rows=True)
+    rows = read_rows(tmp_path / "rows.npz", ARRAYS, LoadOptions(drop_rows=True))
     assert (rows.ids, rows.describe(0)) == (
         ("2",),
         (("x0", "1", ""), ("x1", "2", ""), ("x2", "3", "")),

@@ -92,6 +92,7 @@ DATA = {
     "task",
     "drop_rows",
     "channels",
+    "classes",
     "resplit",
     "group",
     "physical_range",

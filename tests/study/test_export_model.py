@@ -49,7 +49,7 @@ def run_on_cells_that_are_empty() -> tuple[fl.Run, np.ndarray]:
     table = pd.DataFrame(rng.normal(size=(120, 3)), columns=["a", "b", "c"])
     table["y"] = np.where(table["a"] + table["b"] > 0, "yes", "no")
     table.loc[::7, "b"] = np.nan
-    run = fl.run(fl.from_frame(table, "y"), "random", **SETTINGS)
+    run = fl.run(fl.from_frame(table, label="y"), "random", **SETTINGS)
     x = rng.normal(size=(20, run.saved["example_spec"]["shape"][0]))
     x[:, 3:] = 0  # indicators of empty cells
     x[::4, 1] = np.nan

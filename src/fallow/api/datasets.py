@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from fallow.api.arrays import as_array
 from fallow.api.objects import plain
+from fallow.core.load_options import LoadKeywords, build_options, takes_options
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import OF_FEDERATION, explain_function
 from fallow.data import Dataset, open_dataset
@@ -27,28 +28,21 @@ if TYPE_CHECKING:
 
 
 @explain_function(OF_FEDERATION)
+@takes_options
 def load(
     data: str | Path | IntoDataFrame,
     data_dir: str | Path | None = None,
-    *,
-    label: str | None = None,
-    site: str | None = None,
-    group: str | None = None,
-    id: str | None = None,
-    drop: Sequence[str] = (),
-    columns: Sequence[str] = (),
-    task: TaskChoice = "auto",
-    classes: Sequence[str] = (),
-    drop_rows: bool = False,
-    channels: Channels = "auto",
-    sheet: str | None = None,
-    header_row: int | None = None,
-    physical_range: Sequence[float] = (),
-    merge: bool = False,
+    **options: Unpack[LoadKeywords],
 ) -> Dataset:
     """Load a dataset by its name, or from a file, a folder or a data frame.
 
     Bundled datasets need no files.  The command ``fallow datasets`` lists all names.
+
+    In a table, numbers and Booleans are used as they are, and texts are one-hot encoded, with names
+    ``column=level``.  Columns with names, counters, dates, free text or one value, and empty ones, are
+    omitted unless ``columns`` lists them; free text that is listed becomes hashed n-grams, for the
+    encoder `HashedText`.  Labels that are texts, integers or Booleans are classes, others are
+    regression targets, and a missing one is unlabeled.  The sites impute missing cells together.
 
     Parameters
     ----------
@@ -59,36 +53,6 @@ def load(
     data_dir : str or Path, optional
         Folder with the files of a named dataset.  Default: the environment variable
         ``FALLOW_DATA``.
-    label : str, optional
-        Column of labels, which a table needs.  See `from_frame` for this and the other columns.
-    site : str, optional
-        Column with the site ID.
-    group : str, optional
-        Column with the group, such as the patient, which no split divides.
-    id : str, optional
-        Column with names of examples.
-    drop : sequence of str
-        Columns that are not features.
-    columns : sequence of str
-        Features.  Empty: every other column.
-    task : {"auto", "classification", "regression"}
-        Task of a table, if integers are regression targets.
-    classes : sequence of str
-        Names of the classes, in order.
-    drop_rows : bool
-        Omit examples with missing or infinite features.
-    channels : {"auto", "first", "last"}
-        Position of the channels of images in an ``.npz`` file.
-    sheet : str, optional
-        Sheet of an Excel file.  Default: the first.
-    header_row : int, optional
-        Row of an Excel file with the names of the columns, from 1.  Default: the first row that is
-        not empty.
-    physical_range : pair of floats, optional
-        Physical values of DICOM images in a folder, such as HU, that become 0 and 1.  Default:
-        their 0.1 % and 99.9 % quantiles over all sites.
-    merge : bool
-        Make one name of names in a table that differ only in their writing, see `from_frame`.
 
     Returns
     -------
@@ -99,8 +63,8 @@ def load(
     Raises
     ------
     ValueError
-        If the name is unknown (the message suggests the closest one) or a file is missing (the
-        message says where to get it).
+        If the name is unknown (the message suggests the closest one), a file is missing (the
+        message says where to get it), or an option does not apply to the data.
 
     Examples
     --------
@@ -112,53 +76,18 @@ def load(
     >>> fl.load(df, label="sick").classes
     ('no', 'yes')
     """
-    if not isinstance(data, str | Path) and is_frame(data):
+    if isinstance(data, str | Path):
+        dataset = open_dataset(data, build_options(**options), data_dir=data_dir)
+        warn_of_findings(dataset, stacklevel=4)
+        return dataset
+    if is_frame(data):
         from fallow.data.loaders.frame import from_frame
 
-        if label is None:
-            raise ValueError("the data frame needs its column of labels; give label='...'")
-        if sheet is not None or header_row is not None or physical_range:
-            raise ValueError(
-                "a data frame has no sheet, header_row and physical_range; omit them"
-            )
-        return from_frame(
-            data,
-            label,
-            site,
-            id,
-            group=group,
-            drop=drop,
-            columns=columns,
-            task=task,
-            classes=classes,
-            drop_rows=drop_rows,
-            merge=merge,
-        )
-    if not isinstance(data, str | Path):
-        raise ValueError(
-            f"data is a {type(data).__name__}; give a name, a path or a data frame, or call "
-            "fl.from_arrays for arrays"
-        )
-    dataset = open_dataset(
-        data,
-        data_dir=data_dir,
-        label=label,
-        site=site,
-        group=group,
-        id=id,
-        drop=drop,
-        columns=columns,
-        task=task,
-        classes=classes,
-        drop_rows=drop_rows,
-        channels=channels,
-        sheet=sheet,
-        header_row=header_row,
-        physical_range=physical_range,
-        merge=merge,
+        return from_frame(data, **options)
+    raise ValueError(
+        f"data is a {type(data).__name__}; give a name, a path or a data frame, or call "
+        "fl.from_arrays for arrays"
     )
-    warn_of_findings(dataset, stacklevel=4)
-    return dataset
 
 
 @explain_function(OF_FEDERATION)

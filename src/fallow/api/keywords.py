@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypedDict
+from typing import Literal
 
 from torch import nn
 
+from fallow.core.load_options import LoadKeywords
 from fallow.core.methods import Query, TrainingAlgorithm
 from fallow.core.training_config import Optimizer, Schedule, TrainingConfig
 from fallow.models.architectures import Architecture
@@ -34,7 +35,7 @@ Component = object
 """A partition, an encoder or a network: an object, its class or its name."""
 
 
-class RunSettings(TypedDict, total=False):
+class RunSettings(LoadKeywords, total=False):
     """Settings of a `ExperimentConfig` that `fallow.run` accepts in addition to its own arguments.
 
     ``fallow settings`` and the settings reference describe each of them.
@@ -43,19 +44,6 @@ class RunSettings(TypedDict, total=False):
     name: str | None
     title: str | None
     data: str | None
-    label: str | None
-    site: str | None
-    group: str | None
-    id: str | None
-    drop: Sequence[str] | None
-    columns: Sequence[str] | None
-    task: Literal["auto", "classification", "regression"] | None
-    drop_rows: bool | None
-    merge: bool | None
-    sheet: str | None
-    header_row: int | None
-    physical_range: Sequence[float] | None
-    channels: Literal["auto", "first", "last"] | None
     rows: int | None
     test_rows: int | None
     resplit: bool | None

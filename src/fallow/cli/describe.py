@@ -22,18 +22,11 @@ SheetFile = Annotated[
 
 
 @opt.shows("fallow.data.sheet:SheetRecord")
+@opt.reads_data()
 def describe(
     data: DataToDescribe,
-    label: opt.Label = None,
-    site: opt.SiteColumn = None,
-    group: opt.GroupColumn = None,
-    id: opt.IdColumn = None,
-    drop: opt.Drop = None,
-    columns: opt.Columns = None,
-    merge: opt.Merge = False,
-    sheet: opt.Sheet = None,
-    header_row: opt.HeaderRow = None,
-    physical_range: opt.PhysicalRange = None,
+    *,
+    loading: opt.Loading,
     data_dir: opt.DataDir = None,
     out: SheetFile = None,
     quiet: opt.Quiet = False,
@@ -48,6 +41,7 @@ def describe(
     from fallow.data import open_dataset
     from fallow.data.sheet import build_sheet, format_sheet
     from fallow.report.sheet import write_sheet
+    from fallow.settings.config import ExperimentConfig, with_settings
 
     target = out or name_sheet(Path(data))
     if target.suffix != ".html":
@@ -58,17 +52,8 @@ def describe(
     with Spinner(console, f"reading {data}") as waiting:
         dataset = open_dataset(
             data,
+            with_settings(ExperimentConfig(""), opt.as_settings(loading)),
             data_dir=data_dir,
-            label=label,
-            site=site,
-            group=group,
-            id=id,
-            drop=opt.split_names(drop or ""),
-            columns=opt.split_names(columns or ""),
-            merge=merge,
-            sheet=sheet,
-            header_row=header_row,
-            physical_range=opt.split_numbers(physical_range or ""),
             notify=waiting.tell_bytes,
         )
     folder = Path(data)

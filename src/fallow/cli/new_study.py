@@ -103,12 +103,12 @@ FolderToCreate = Annotated[
 
 
 @opt.shows("fallow.cli.objects:WrittenStudy")
+@opt.reads_data()
 def init(
     file: File,
     data: opt.Data = None,
-    label: opt.Label = None,
-    site: opt.SiteColumn = None,
-    group: opt.GroupColumn = None,
+    *,
+    loading: opt.Loading,
     data_dir: opt.DataDir = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
@@ -128,7 +128,7 @@ def init(
         raise ValueError(f"{file} already exists; choose another name, or delete it first")
     source = data or "digits"
     console = opt.console(quiet=quiet or as_json)
-    result, notes = _write_study(console, file, source, label, site, group, data_dir)
+    result, notes = _write_study(console, file, source, loading, data_dir)
     sheet = []
     if result.sheet is not None:
         sheet.append(f"Wrote {result.sheet}: open it to check how your data were read")
@@ -164,7 +164,8 @@ def new(
     study = folder / "study.toml"
     write_whole(table, build_table())
     console = opt.console(quiet=quiet or as_json)
-    _write_study(console, study, str(table), "outcome", "site", None, None)
+    columns = {"label": "outcome", "site": "site"}
+    _write_study(console, study, str(table), columns, None)
     write_whole(folder / "README.md", build_readme())
     result = NewFolder(str(folder), tuple(sorted(os.listdir(folder))))
     lines = [
@@ -180,9 +181,7 @@ def _write_study(
     console: Console,
     file: Path,
     source: str,
-    label: str | None,
-    site: str | None,
-    group: str | None,
+    loading: opt.Loading,
     data_dir: Path | None,
 ) -> tuple[WrittenStudy, tuple[str, ...]]:
     """Read the data and write the configuration file; return the result and notes on the data."""
@@ -191,23 +190,21 @@ def _write_study(
     from fallow.data.sheet import build_sheet
     from fallow.experiment.rows import open_data
     from fallow.report.sheet import write_sheet
-    from fallow.settings.config import ExperimentConfig
+    from fallow.settings.config import ExperimentConfig, with_settings
     from fallow.settings.configuration_file import DataSummary, configuration_text
     from fallow.storage.files import write_whole
     from fallow.study.statistics import seeds_needed
 
-    config = ExperimentConfig("", data=source, label=label, site=site, group=group)
+    config = with_settings(ExperimentConfig("", data=source), opt.as_settings(loading))
     with Spinner(console, f"reading {source}") as waiting:
         dataset = open_data(config, 0, data_dir, outline=1, notify=waiting.tell_bytes)
     strategies = _strategies(dataset.task)
     sites: tuple[str, ...] = ()
-    if site:
+    if config.site:
         sites = dataset.site_names
     facts = DataSummary(
         data=source,
-        label=label,
-        site=site,
-        group=group,
+        options=config,
         rows=len(dataset.x),
         test_rows=len(dataset.x_test),
         classes=dataset.classes,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import math
 import os
@@ -10,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
 
 import typer
 from rich.console import Console
@@ -18,7 +20,7 @@ from rich.console import Console
 from fallow.cli.completion import complete_config, complete_setting, complete_strategies
 from fallow.cli.log_lines import LogFormat
 from fallow.cli.terminal import print_lines
-from fallow.core.refusal import explain_errors
+from fallow.core.load_options import ABOUT, DEFAULTS, FORMS
 from fallow.deployment.descriptions import as_help
 from fallow.settings.descriptions import MEANINGS
 from fallow.storage.errors import Stopped
@@ -51,35 +53,6 @@ Budget = Annotated[
 Data = Annotated[
     str | None,
     typer.Option("--data", help=as_help(MEANINGS["data"])),
-]
-Label = Annotated[str | None, typer.Option("--label", help=as_help(MEANINGS["label"]))]
-SiteColumn = Annotated[
-    str | None,
-    typer.Option("--site", help=as_help(MEANINGS["site"])),
-]
-GroupColumn = Annotated[
-    str | None, typer.Option("--group", help=as_help(MEANINGS["group"]))
-]
-IdColumn = Annotated[str | None, typer.Option("--id", help=as_help(MEANINGS["id"]))]
-Drop = Annotated[
-    str | None,
-    typer.Option("--drop", metavar="A,B", help=as_help(MEANINGS["drop"])),
-]
-Columns = Annotated[
-    str | None,
-    typer.Option("--columns", metavar="A,B", help=as_help(MEANINGS["columns"])),
-]
-Merge = Annotated[bool, typer.Option("--merge", help=as_help(MEANINGS["merge"]))]
-Sheet = Annotated[str | None, typer.Option("--sheet", help=as_help(MEANINGS["sheet"]))]
-HeaderRow = Annotated[
-    int | None,
-    typer.Option("--header-row", min=1, help=as_help(MEANINGS["header_row"])),
-]
-PhysicalRange = Annotated[
-    str | None,
-    typer.Option(
-        "--physical-range", metavar="A,B", help=as_help(MEANINGS["physical_range"])
-    ),
 ]
 Query = Annotated[
     str | None,
@@ -169,6 +142,77 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Suppress all output except
 
 
 Command = TypeVar("Command", bound=Callable[..., None])
+Loading = dict[str, Any]  # Any: values of options by the name of their setting
+"""Options of loading that are given."""
+
+
+def flag_of(setting: str) -> str:
+    """Return the option of the command line for a setting.
+
+    >>> flag_of("header_row")
+    '--header-row'
+    """
+    return f"--{setting.replace('_', '-')}"
+
+
+def reads_data(
+    names: Sequence[str] = tuple(ABOUT), meanings: Mapping[str, str] = MEANINGS
+) -> Callable[[Command], Command]:
+    """Replace the parameter ``loading`` of a command by an option for each of some `LoadOptions`."""
+    options = [_declare_option(name, as_help(meanings[name])) for name in names]
+
+    def declare(command: Command) -> Command:
+        signature = inspect.signature(command, eval_str=True)
+        shown = [p.replace(kind=p.KEYWORD_ONLY) for p in signature.parameters.values()]
+        at = [parameter.name for parameter in shown].index("loading")
+        shown[at : at + 1] = options
+
+        @functools.wraps(command)
+        def read(**values: Any) -> None:  # Any: values of all parameters, from typer
+            given = {name: values.pop(name) for name in names}
+            loading = {name: v for name, v in given.items() if v not in (None, False)}
+            command(loading=loading, **values)
+
+        read.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+        read.__annotations__ = {p.name: p.annotation for p in shown}
+        return cast(Command, read)
+
+    return declare
+
+
+def _declare_option(name: str, meaning: str) -> inspect.Parameter:
+    """Return the parameter of a command for an option of loading."""
+    usual = getattr(DEFAULTS, name)
+    details: dict[str, Any] = {"help": meaning}
+    annotation: Any = str | None
+    default = None
+    if isinstance(usual, bool):
+        annotation = bool
+        default = False
+    elif name == "header_row":
+        annotation = int | None
+        details["min"] = 1
+    elif isinstance(usual, tuple):
+        details["metavar"] = "A,B"
+    elif isinstance(usual, str):
+        details["metavar"] = "|".join(get_args(FORMS[name]))
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[annotation, typer.Option(flag_of(name), **details)],
+    )
+
+
+def as_settings(loading: Loading) -> dict[str, str]:
+    """Return options of loading as texts of settings.
+
+    >>> as_settings({"merge": True, "header_row": 3})
+    {'merge': 'true', 'header_row': '3'}
+    """
+    settings = {name: str(value) for name, value in loading.items()}
+    flags = {name: "true" for name, value in loading.items() if value is True}
+    return settings | flags
 
 
 @dataclass(frozen=True)
@@ -346,16 +390,6 @@ def split_names(text: str) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
-def split_numbers(text: str) -> tuple[float, ...]:
-    """Split a comma-separated list of numbers.
-
-    >>> split_numbers("-1000, 400")
-    (-1000.0, 400.0)
-    """
-    with explain_errors(f"{text!r} is not a list of numbers: "):
-        return tuple(float(word) for word in split_names(text))
-
-
 def print_json(result: object) -> None:
     """Print the result of a command as JSON; numbers that are not finite become null."""
     typer.echo(json.dumps(_plain(result), indent=1))
@@ -402,14 +436,13 @@ def restrict_permissions() -> None:
 def settings(
     pairs: list[str] | None,
     data: str | None,
-    label: str | None,
-    site: str | None,
-    **columns: str | None,
+    loading: Loading,
+    budget: str | None = None,
 ) -> dict[str, str]:
     """Combine ``KEY=VALUE`` pairs and the data options into a dictionary.
 
-    ``columns`` has the other options by the name of their setting.  A site column implies the natural
-    partition with all its sites, unless the pairs override it.  Raises ValueError for a pair
+    ``loading`` has the options of loading by the name of their setting.  A site column implies the
+    natural partition with all its sites, unless the pairs override it.  Raises ValueError for a pair
     without ``=``, and for a setting with two values.
     """
     words: dict[str, str] = {}
@@ -423,13 +456,13 @@ def settings(
             )
         words[key] = value
     details = {}
-    options = {"data": data, "label": label, "site": site} | columns
+    options = {"data": data, **as_settings(loading), "budget": budget}
     for key, option in options.items():
         if option is None:
             continue
         if words.get(key, option) != option:
             raise ValueError(
-                f"--{key.replace('_', '-')} is {option!r} and --set {key} is {words[key]!r}; "
+                f"{flag_of(key)} is {option!r} and --set {key} is {words[key]!r}; "
                 "omit one of them"
             )
         details[key] = option

@@ -15,7 +15,7 @@ from rich.console import Console
 from fallow.cli import options as opt
 from fallow.cli.stop import stopped_by_signals
 from fallow.cli.terminal import print_lines, show_table
-from fallow.deployment.descriptions import SITE, as_help
+from fallow.deployment.descriptions import OF_FILE, SITE, as_help
 from fallow.deployment.folders import check_site
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ Data = Annotated[
     ),
 ]
 Tests = Annotated[Path | None, typer.Option(help=as_help(SITE["test"]))]
-Group = Annotated[str | None, typer.Option(help=as_help(SITE["group"]))]
 Address = Annotated[
     str | None,
     typer.Option(
@@ -130,13 +129,15 @@ Delta = Annotated[
 
 @site.command()
 @opt.shows("fallow.cli.objects:NewSite")
+@opt.reads_data(OF_FILE, SITE)
 def init(
     folder: FolderToCreate,
     study: Annotated[Path, typer.Option(help="The study.toml from the coordinator")],
     name: Annotated[str, typer.Option(help=as_help(SITE["name"]))],
     data: Data,
     test: Tests = None,
-    group: Group = None,
+    *,
+    loading: opt.Loading,
     address: Address = None,
     proxy: Proxy = None,
     own_certificate: OwnCertificate = None,
@@ -188,7 +189,7 @@ def init(
         "name": name,
         "data": str(data),
         "test": opt.as_text(test),
-        "group": group,
+        **loading,
         "address": address,
         "proxy": proxy,
         "own_certificate": opt.as_text(own_certificate),

@@ -79,21 +79,14 @@ def demo(
 
 
 @opt.shows("fallow.cli.objects:StudyResult", "fallow.study.estimate:Estimate")
+@opt.reads_data()
 def run(
     config: opt.ConfigName,
     strategy: opt.Query = None,
     seed: opt.Seed = 0,
     data: opt.Data = None,
-    label: opt.Label = None,
-    site: opt.SiteColumn = None,
-    group: opt.GroupColumn = None,
-    id_: opt.IdColumn = None,
-    drop: opt.Drop = None,
-    columns: opt.Columns = None,
-    merge: opt.Merge = False,
-    sheet: opt.Sheet = None,
-    header_row: opt.HeaderRow = None,
-    physical_range: opt.PhysicalRange = None,
+    *,
+    loading: opt.Loading,
     budget: opt.Budget = None,
     set_: opt.Settings = None,
     out: opt.Out = None,
@@ -119,21 +112,7 @@ def run(
 
     use_current_folder()
     name, data = opt.named_config(config, data)
-    settings = opt.settings(
-        set_,
-        data,
-        label,
-        site,
-        group=group,
-        id=id_,
-        drop=drop,
-        columns=columns,
-        merge="true" if merge else None,
-        sheet=sheet,
-        header_row=opt.as_text(header_row),
-        physical_range=physical_range,
-        budget=budget,
-    )
+    settings = opt.settings(set_, data, loading, budget)
     base, changes = opt.read_config(name, settings, named or ())
     check_single_run(settings)
     chosen = with_settings(base, {**changes, "bounds": "false"})
@@ -152,6 +131,7 @@ def run(
 
 
 @opt.shows("fallow.cli.objects:StudyResult", "fallow.study.estimate:Estimate")
+@opt.reads_data()
 def compare(
     config: opt.ConfigName,
     strategy: opt.Queries = None,
@@ -160,16 +140,8 @@ def compare(
     jobs: opt.Jobs = None,
     cluster: opt.Cluster = None,
     data: opt.Data = None,
-    label: opt.Label = None,
-    site: opt.SiteColumn = None,
-    group: opt.GroupColumn = None,
-    id_: opt.IdColumn = None,
-    drop: opt.Drop = None,
-    columns: opt.Columns = None,
-    merge: opt.Merge = False,
-    sheet: opt.Sheet = None,
-    header_row: opt.HeaderRow = None,
-    physical_range: opt.PhysicalRange = None,
+    *,
+    loading: opt.Loading,
     budget: opt.Budget = None,
     set_: opt.Settings = None,
     out: opt.Out = None,
@@ -191,21 +163,7 @@ def compare(
 
     use_current_folder()
     name, data = opt.named_config(config, data)
-    settings = opt.settings(
-        set_,
-        data,
-        label,
-        site,
-        group=group,
-        id=id_,
-        drop=drop,
-        columns=columns,
-        merge="true" if merge else None,
-        sheet=sheet,
-        header_row=opt.as_text(header_row),
-        physical_range=physical_range,
-        budget=budget,
-    )
+    settings = opt.settings(set_, data, loading, budget)
     base, changes = opt.read_config(name, settings, named)
     if any(key.split(".")[0] == "strategy" for key in changes):
         raise ValueError(

@@ -128,7 +128,9 @@ def duration(seconds: float) -> str:
 
 
 HEADING = "    Parameters\n    ----------\n"
-NEXT = re.compile(r"^    (?:Attributes|Raises|Notes|References|Examples)\n", re.MULTILINE)
+NEXT = re.compile(
+    r"^    (?:Attributes|Returns|Raises|Notes|References|Examples)\n", re.MULTILINE
+)
 """Sections after the parameters."""
 
 

@@ -58,20 +58,8 @@ def open_data(
     def read_source() -> Dataset:
         return data.open_dataset(
             config.data,
+            config,
             data_dir=data_dir,
-            label=config.label,
-            site=config.site,
-            group=config.group,
-            id=config.id,
-            drop=config.drop,
-            columns=config.columns,
-            task=config.task,
-            drop_rows=config.drop_rows,
-            merge=config.merge,
-            sheet=config.sheet,
-            header_row=config.header_row,
-            physical_range=config.physical_range,
-            channels=config.channels,
             outline=outline,
             notify=notify,
         )

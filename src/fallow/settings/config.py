@@ -20,6 +20,8 @@ from fallow.core.limits import (
     PositiveInt,
     check_limits,
 )
+from fallow.core.load_options import NAMES as NAMES_OF_OPTIONS
+from fallow.core.load_options import LoadOptions
 from fallow.core.names import BUILT_IN, OWN, NamePolicy, own_class
 from fallow.core.suggestions import (
     explain_constructor,
@@ -57,22 +59,7 @@ if TYPE_CHECKING:
     from fallow.core.contract import Contract
 
 TEXTS = (str, str | None)
-OF_FILES = (
-    "data",
-    "label",
-    "site",
-    "group",
-    "id",
-    "drop",
-    "columns",
-    "task",
-    "drop_rows",
-    "merge",
-    "sheet",
-    "header_row",
-    "physical_range",
-    "channels",
-)
+OF_FILES = ("data", *NAMES_OF_OPTIONS)
 """Settings that determine, with the files, which examples are read."""
 OUTSIDE = ("name", "title", "strategies", "reference", "seeds", "bounds", "published")
 """Fields that do not affect the results of a run."""
@@ -171,7 +158,7 @@ CONFLICTS = (
 
 @explain_constructor
 @dataclass(frozen=True)
-class ExperimentConfig:
+class ExperimentConfig(LoadOptions):
     """Experiment configuration: all settings of an experiment except the seed.
 
     The configuration is stored in ``study.json``.
@@ -210,19 +197,6 @@ class ExperimentConfig:
     title: str = ""
     # data
     data: str = "digits"
-    label: str | None = None
-    site: str | None = None
-    group: str | None = None
-    id: str | None = None
-    drop: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    task: Literal["auto", "classification", "regression"] = "auto"
-    drop_rows: bool = False
-    merge: bool = False
-    sheet: str | None = None
-    header_row: PositiveInt | None = None
-    physical_range: tuple[float, ...] = ()
-    channels: Literal["auto", "first", "last"] = "auto"
     rows: PositiveInt | None = None
     test_rows: PositiveInt | None = None
     resplit: bool = False

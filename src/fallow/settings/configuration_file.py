@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fallow.core.load_options import LoadOptions, list_given
 from fallow.core.wording import count_noun, join_some
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.listing import meaning_of
@@ -28,8 +29,8 @@ class DataSummary:
     ----------
     data : str
         Name or path of the data.
-    label, site, group : str or None
-        Columns of labels, sites and groups.
+    options : LoadOptions
+        Options of loading.
     rows, test_rows : int
         Number of training examples and of test examples.
     classes : tuple of str
@@ -45,9 +46,7 @@ class DataSummary:
     """
 
     data: str
-    label: str | None
-    site: str | None
-    group: str | None
+    options: LoadOptions
     rows: int
     test_rows: int
     classes: tuple[str, ...]
@@ -60,15 +59,8 @@ class DataSummary:
 def configuration_text(facts: DataSummary, file: Path) -> str:
     """Return the text of the file; paths are relative to the folder of ``file``."""
     usual = ExperimentConfig("")
-    details = {"data": _relative(facts.data, file)}
-    if facts.label:
-        details["label"] = facts.label
-    if facts.site:
-        details["site"] = facts.site
-    if facts.group:
-        details["group"] = facts.group
     parts: dict[str, dict[str, Value]] = {
-        "Data": {**details},
+        "Data": {"data": _relative(facts.data, file), **list_given(facts.options)},
         "Sites": _choose_partition(facts),
         "Training": {"training": facts.training},
         "Labels": {

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
+from fallow.core.load_options import ABOUT
+
 MEANINGS: dict[str, str] = {
     "title": "Title of the study in its report.",
     # data
     "data": "Name of a dataset, or path of a table, an .npz file or a folder of images.",
-    "label": "Column with the labels.",
-    "site": "Column with the site ID.",
-    "group": "Column with the group, such as the patient; no split divides a group.",
-    "id": "Column with the example ID.",
-    "drop": "Columns to ignore.",
-    "columns": "Columns to use as features (default: all others).",
-    "task": "Type of the labels of a table; auto: detected from their values.",
-    "drop_rows": "Whether to drop examples of your own data with missing or infinite features.",
-    "merge": "Whether names in your own table that differ only in their writing are one.",
-    "sheet": "Sheet of your own Excel file; none: the first.",
-    "header_row": "Row of your own Excel file with the names of the columns; none: the first.",
-    "physical_range": "Physical values of DICOM images, such as HU, that are black and white; none: "
-    "quantiles over all sites.",
-    "channels": "Position of the channel dimension of images in an .npz file; auto: from the shape.",
+    **{name: about.meaning for name, about in ABOUT.items()},
     "rows": "Number of training examples, drawn at random (default: all).",
     "test_rows": "Number of test examples, drawn at random (default: all).",
     "resplit": "Whether to draw a new test set of the same size for every seed.",

@@ -61,8 +61,9 @@ class Setting:
 
 @cache
 def list_settings() -> tuple[Setting, ...]:
-    """Return all settings in the order of declaration, nested settings included."""
-    return tuple(_walk(ExperimentConfig(""), prefix=""))
+    """Return all settings in the order of declaration, the data first, nested ones included."""
+    settings = _walk(ExperimentConfig(""), prefix="")
+    return tuple(sorted(settings, key=lambda setting: setting.name != "data"))
 
 
 def find_settings(name: str) -> list[Setting]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +15,23 @@ import torch
 from torch import Tensor
 
 from fallow.catalog import is_named
+from fallow.core.load_options import (
+    DEFAULTS,
+    Kind,
+    LoadKeywords,
+    LoadOptions,
+    build_options,
+    check_applies,
+    list_given,
+    require_label,
+)
 from fallow.core.missing import Missing
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import count_noun
 from fallow.data.catalog.named import load, load_outline, load_path
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.loaders.archive import read_arrays
-from fallow.data.loaders.dicom import PhysicalRange, check_range
+from fallow.data.loaders.dicom import check_range
 from fallow.data.loaders.giveaways import find_giveaways
 from fallow.data.loaders.images import read_folder
 from fallow.data.loaders.labels import TaskChoice, encode_labels, encode_test_labels
@@ -45,10 +55,10 @@ from fallow.data.reading import (
     warning,
 )
 from fallow.storage.files import find_existing
-from fallow.storage.table_suffixes import TABLES
+from fallow.storage.table_suffixes import EXCEL_FILES, TABLES
 
 if TYPE_CHECKING:
-    from fallow.data.loaders.table import TableArrays
+    from fallow.data.loaders.table_files import Table
 
 ARRAYS = {
     "x": "x",
@@ -175,13 +185,7 @@ def from_arrays(
     return _build_dataset(rows, aside, details, leaves_out_leaks=leaves_out_leaks)
 
 
-def from_npz(
-    path: str | Path,
-    *,
-    classes: Sequence[str] = (),
-    drop_rows: bool = False,
-    channels: Channels = "auto",
-) -> Dataset:
+def from_npz(path: str | Path, options: LoadOptions = DEFAULTS) -> Dataset:
     """Create a dataset from a .npz file, also from one of MedMNIST.
 
     The arrays are x, y and optionally site, group, x_test, y_test, site_test, group_test, ids,
@@ -193,7 +197,7 @@ def from_npz(
     file = find_existing(path)
     arrays = read_arrays(file)
     if "train_images" in arrays and "x" not in arrays:
-        return _read_medmnist(file, arrays, classes, channels)
+        return _read_medmnist(file, arrays, options)
     words = {**ARRAYS, **dict.fromkeys(BESIDE, "")}
     for key in ("x", "y"):
         require_known(key, arrays, f"{file} has no array {key!r}")
@@ -214,17 +218,14 @@ def from_npz(
         columns=[str(column) for column in arrays.get("columns", ())],
         ids=ids,
         name=file.stem,
-        classes=classes,
-        drop_rows=drop_rows,
-        channels=channels,
+        classes=options.classes,
+        drop_rows=options.drop_rows,
+        channels=options.channels,
     )
 
 
 def _read_medmnist(
-    file: Path,
-    arrays: dict[str, npt.NDArray[Any]],
-    classes: Sequence[str],
-    channels: Channels,
+    file: Path, arrays: dict[str, npt.NDArray[Any]], options: LoadOptions
 ) -> Dataset:
     """Read a file of MedMNIST: images (n, h, w) or (n, h, w, 3) of uint8, labels (n, 1)."""
     parts = {}
@@ -263,8 +264,9 @@ def _read_medmnist(
         x_test=parts["test"][0],
         y_test=parts["test"][1],
         name=file.stem,
-        classes=classes,
-        channels=channels,
+        classes=options.classes,
+        drop_rows=options.drop_rows,
+        channels=options.channels,
         findings=list_notes(notes),
         leaves_out_leaks=True,
     )
@@ -272,20 +274,9 @@ def _read_medmnist(
 
 def from_table(
     path: str | Path,
-    label: str,
-    site: str | None = None,
-    test: str | Path | None = None,
+    options: LoadOptions,
     *,
-    group: str | None = None,
-    id: str | None = None,
-    drop: Sequence[str] = (),
-    only: Sequence[str] = (),
-    task: TaskChoice = "auto",
-    classes: Sequence[str] = (),
-    drop_rows: bool = False,
-    sheet: str | None = None,
-    header_row: int | None = None,
-    merge: bool = False,
+    test: str | Path | None = None,
     notify: ReportBytes = ignore_bytes,
 ) -> Dataset:
     """Create a dataset from a table with one header line.
@@ -294,67 +285,39 @@ def from_table(
     file. Encoding, separator, quotes, decimal comma and thousands separators of a text file
     are detected, with a note if they are unusual.
 
-    label: the column of labels; an empty cell is unlabeled. Texts and integers are classes
-    (sorted); other numbers are regression targets. ``task`` overrides this for integers.
-    site: the column with the site. group: that with the group, such as the patient, which is
-    never divided between training and test examples or between sites. id: the column of
-    example names; None: the one called "id", if any. only: the columns that are features;
-    (): all except those of ``drop``. Numbers are used unchanged, and texts are one-hot
-    encoded (``column=value``). Identifiers, counters, dates, free text, and empty or
-    constant columns are left out unless ``only`` lists them. ``notes`` describes all of
-    that. Features are not scaled; see ``standardize``. Empty cells are NaN until the sites
-    impute them (``Dataset.missing``), and are marked by indicator columns
-    ``column_missing``. drop_rows: omit examples with missing or infinite features instead.
-    classes: see ``from_arrays``. notify: receives the number of bytes read of a text file.
+    Texts and integers in the column of labels are classes (sorted), an empty cell is
+    unlabeled, and other numbers are regression targets. Numbers are used unchanged, and texts
+    are one-hot encoded (``column=value``). Identifiers, counters, dates, free text, and empty
+    or constant columns are left out unless ``options.columns`` lists them. ``notes`` describes
+    all of that. Features are not scaled; see ``standardize``. Empty cells are NaN until the
+    sites impute them (``Dataset.missing``), and are marked by indicator columns
+    ``column_missing``. notify: receives the number of bytes read of a text file.
 
     Raises ValueError for an absent column (with the nearest name), text among numbers (with
     its row), infinite features (with column and count), and labels that are all missing or
     equal.
     """
-    from fallow.data.loaders.table import Wanted, read_table
     from fallow.data.loaders.table_files import read_file
 
     file = find_existing(path)
-    wanted = Wanted(
-        label,
-        site=site,
-        group=group,
-        id=id,
-        drop=tuple(drop),
-        only=tuple(only),
-        drop_rows=drop_rows,
-        merge=merge,
-    )
-    read = partial(read_file, sheet=sheet, header_row=header_row)
-    sources = [partial(read, file, notify)]
+    sources = [partial(read_file, file, notify, options)]
     if test is not None:
-        sources.append(partial(read, find_existing(test)))
-    return from_assembled(
-        read_table(sources, wanted),
-        has_test=test is not None,
-        name=file.stem,
-        task=task,
-        classes=tuple(classes),
-        merge=merge,
-    )
+        sources.append(partial(read_file, find_existing(test), options=options))
+    return from_sources(sources, options, file.stem)
 
 
-def from_assembled(
-    table: TableArrays,
-    *,
-    has_test: bool,
-    name: str,
-    task: TaskChoice,
-    classes: tuple[str, ...],
-    merge: bool = False,
+def from_sources(
+    sources: Sequence[Callable[[], Table]], options: LoadOptions, name: str
 ) -> Dataset:
-    """Create a dataset from a table.
+    """Create a dataset from functions that read a table and, if there are two, a test table."""
+    from fallow.data.loaders.table import read_table
 
-    has_test: the rows from ``table.rows`` on are test examples.
-    """
+    table = read_table(sources, options)
     n = table.rows
     x = torch.from_numpy(table.x)
-    labels = encode_labels(table.y[:n], task, name, classes, merge=merge)
+    labels = encode_labels(
+        table.y[:n], options.task, name, options.classes, merge=options.merge
+    )
     giveaways = find_giveaways(table.x[:n], table.columns, table.reading.columns, labels.y)
     ids = None
     if table.ids is not None:
@@ -363,7 +326,7 @@ def from_assembled(
         x[:n], labels.y, take_part(table.sites, 0, n), take_part(table.groups, 0, n), ids
     )
     aside = None
-    if has_test:
+    if len(sources) > 1:
         y_test = encode_test_labels(table.y[n:], labels, name)
         aside = _Rows(x[n:], y_test, take_part(table.sites, n), take_part(table.groups, n))
     details = _Details(
@@ -387,9 +350,8 @@ def take_part(
 
 def from_folder(
     path: str | Path,
+    options: LoadOptions = DEFAULTS,
     *,
-    classes: Sequence[str] = (),
-    physical_range: PhysicalRange | None = None,
     notify: ReportBytes = ignore_bytes,
 ) -> Dataset:
     """Create a dataset from a folder of images, with or without sites.
@@ -398,7 +360,7 @@ def from_folder(
     ``unlabeled/*``; both also in ``train/``, ``val/`` and ``test/``. Formats are PNG, JPEG and
     others of pillow, and DICOM (by pydicom). Images are read as a viewer shows them.
     Pixels are divided by 255, those of 16 bits by 65,535, as in arrays. Physical values of
-    DICOM images, such as HU, are scaled from ``physical_range`` to [0, 1]; None: their 0.1 % and
+    DICOM images, such as HU, are scaled from ``physical_range`` to [0, 1]; default: their 0.1 % and
     99.9 % quantiles over all sites. There is one
     channel if every image is gray, else three. Images of unusual sizes are resized to the
     most frequent size, with a note. Examples are named by their paths below the folder.
@@ -409,7 +371,8 @@ def from_folder(
     unlabeled. Raises ValueError with the file if an image cannot be read.
     """
     folder = find_existing(path)
-    result = read_folder(folder, notify, physical_range)
+    result = read_folder(folder, notify, check_range(options.physical_range))
+    classes = options.classes
     sites = None
     if result.sites is not None:
         sites = np.array(result.sites)
@@ -452,111 +415,61 @@ def sort_names(names: Iterable[str]) -> tuple[str, ...]:
 
 def open_dataset(
     spec: str | Path,
+    options: LoadOptions = DEFAULTS,
     *,
     data_dir: str | Path | None = None,
-    label: str | None = None,
-    site: str | None = None,
-    group: str | None = None,
-    id: str | None = None,
-    drop: Sequence[str] = (),
-    columns: Sequence[str] = (),
-    task: TaskChoice = "auto",
-    classes: Sequence[str] = (),
-    drop_rows: bool = False,
-    channels: Channels = "auto",
     outline: int | None = None,
-    sheet: str | None = None,
-    header_row: int | None = None,
-    physical_range: Sequence[float] = (),
-    merge: bool = False,
     notify: ReportBytes = ignore_bytes,
+    **keywords: Unpack[LoadKeywords],
 ) -> Dataset:
     """Open a named dataset, or the user's table, .npz file or folder of images.
 
-    ``label``, ``site``, ``group``, ``id``, ``drop`` and ``columns`` are columns of a table
-    (see ``from_table``), and ``task`` applies to tables only. ``classes`` are the class names of
-    the user's data. ``drop_rows`` omits examples with missing or infinite features (see
-    ``from_arrays``). ``channels`` applies to images in a .npz file. ``outline``: for named
-    datasets of many images, the number of images to read instead of all (see
-    ``load_outline``). ``physical_range``: of a folder of DICOM images (see ``from_folder``).
-    ``notify`` receives the number of bytes read of a text file or a folder
-    of images.
+    ``keywords`` are options, instead of ``options``. ``outline``: for named datasets of many
+    images, the number of images to read instead of all (see ``load_outline``). ``notify``
+    receives the number of bytes read of a text file or a folder of images.
     """
+    if keywords:
+        options = build_options(**keywords)
     file = Path(spec)
-    values_range = check_range(physical_range)
-    if values_range is not None and not file.is_dir():
-        raise ValueError(f"{spec} is not a folder of DICOM images; omit physical_range")
-    if file.suffix.lower() in TABLES:
+    kind = find_kind(file)
+    if not is_named(str(spec)) and (file.suffix or len(file.parts) > 1):
         find_existing(file)
-        if label is None:
-            raise ValueError(
-                f"{file} is a table; set its column of labels with --label (label=)"
-            )
-        return from_table(
-            file,
-            label,
-            site,
-            group=group,
-            id=id,
-            drop=drop,
-            only=columns,
-            task=task,
-            classes=classes,
-            drop_rows=drop_rows,
-            sheet=sheet,
-            header_row=header_row,
-            merge=merge,
-            notify=notify,
-        )
-    roles: dict[str, Sequence[str] | None] = {
-        "label": label,
-        "site": site,
-        "group": group,
-        "id": id,
-        "drop": drop,
-        "columns": columns,
-    }
-    if sheet is not None or header_row is not None or merge:
-        raise ValueError(f"{spec} is not a table; omit sheet, header_row and merge")
-    options = [option for option, value in roles.items() if value]
-    if options:
-        column = roles[options[0]]
-        if not isinstance(column, str):
-            column = next(iter(column or ()))
-        words = ", ".join(f"--{option}" for option in options)
-        raise ValueError(
-            f"{spec} is not a table, so it has no column {column!r}; omit {words}"
-        )
-    if is_named(str(spec)) or not file.exists():
-        if file.suffix or len(file.parts) > 1:
-            find_existing(file)
-        own = {
-            "classes": classes,
-            "rule for missing values (drop_rows)": drop_rows,
-            "order of dimensions (channels)": channels != "auto",
-        }
-        for what, is_given in own.items():
-            if is_given:
-                raise ValueError(
-                    f"the named dataset {spec} has its own {what}; omit that option"
-                )
+    if kind == "named":
+        if is_named(str(spec)):
+            check_applies(spec, kind, options)
         if outline is not None:
             return load_outline(str(spec), data_dir, outline)
         return load(str(spec), data_dir)
-    if not classes and not drop_rows and channels == "auto" and values_range is None:
+    check_applies(file, kind, options)
+    if kind in ("table", "workbook"):
+        require_label(file, options)
+        return from_table(file, options, notify=notify)
+    if not list_given(options):
         named = load_path(file)
         if named is not None:
             return named
     if file.is_dir():
-        return from_folder(
-            file, classes=classes, physical_range=values_range, notify=notify
-        )
+        return from_folder(file, options, notify=notify)
     if file.suffix.lower() == ".npz":
-        return from_npz(file, classes=classes, drop_rows=drop_rows, channels=channels)
+        return from_npz(file, options)
     raise ValueError(
         f"{file} is not a dataset that Fallow can read; give a table "
         f"({', '.join(TABLES)}), a .npz file or a folder of images"
     )
+
+
+def find_kind(file: Path) -> Kind:
+    """Return the kind of data at a path, by its name; other files may be published ones."""
+    suffix = file.suffix.lower()
+    if suffix in EXCEL_FILES:
+        return "workbook"
+    if suffix in TABLES:
+        return "table"
+    if is_named(str(file)) or not file.exists():
+        return "named"
+    if file.is_dir():
+        return "images"
+    return "arrays"
 
 
 def _to_array(values: Arrayish) -> npt.NDArray[Any]:

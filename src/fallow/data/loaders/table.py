@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fallow.core.load_options import LoadOptions
 from fallow.core.missing import Missing
 from fallow.core.suggestions import nearest_column, require_known
 from fallow.data.loaders.cells import (
@@ -59,45 +60,23 @@ FEWEST_GROUPS = 10
 LACKING = "rows with missing or infinite features left out"
 
 
-@final
-@dataclass(frozen=True)
-class Wanted:
-    """Roles of the columns of a table.
-
-    group: the column of groups, such as patients, which no split divides. id: the column of
-    example names; None: the one called "id", if there is one. drop: columns that are left
-    out. only: the columns that are features; (): all suitable ones. drop_rows: rows with a
-    missing or infinite feature are left out; otherwise sites impute them. merge: names that
-    differ only in their writing are one.
-    """
-
-    label: str
-    site: str | None = None
-    group: str | None = None
-    id: str | None = None
-    drop: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    drop_rows: bool = False
-    merge: bool = False
-
-    @property
-    def roles(self) -> dict[str, Role]:
-        """Names of the columns that are no features, and their roles."""
-        roles: dict[str, Role] = {}
-        for role in COLUMN_ROLES:
-            column = getattr(self, role)
-            if column is None:
-                continue
-            if column in roles:
-                raise ValueError(
-                    f"column {column!r} is both {roles[column]} and {role}; give two columns"
-                )
-            if column in self.drop:
-                raise ValueError(
-                    f"column {column!r} is the {role} and is also dropped; choose one"
-                )
-            roles[column] = role
-        return roles
+def assign_roles(options: LoadOptions) -> dict[str, Role]:
+    """Return the names of the columns that are no features, the label first, and their roles."""
+    roles: dict[str, Role] = {}
+    for role in COLUMN_ROLES:
+        column = getattr(options, role)
+        if column is None:
+            continue
+        if column in roles:
+            raise ValueError(
+                f"column {column!r} is both {roles[column]} and {role}; give two columns"
+            )
+        if column in options.drop:
+            raise ValueError(
+                f"column {column!r} is the {role} and is also dropped; choose one"
+            )
+        roles[column] = role
+    return roles
 
 
 @final
@@ -126,32 +105,33 @@ Source = Callable[[], Table]
 """Function that reads a file or a frame."""
 
 
-def read_table(sources: Sequence[Source], wanted: Wanted) -> TableArrays:
+def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
     """Return the table, and the test table if any, as one.
 
     Texts become the same columns in both tables. Raises ValueError with the file, the column, and
     the row of an error.
     """
-    roles = wanted.roles
-    tables = [_read_checked(source, wanted) for source in sources]
+    roles = assign_roles(options)
+    label = next(iter(roles))
+    tables = [_read_checked(source, options) for source in sources]
     name = tables[0].name
     rows = tables[0].n_rows
     dialect = tables[0].dialect
     findings = [finding for table in tables for finding in table.findings]
     cells = _join_tables(tables)
     tables.clear()  # columns are dropped as soon as they are features
-    y = labels_of(cells[wanted.label])
-    sites = _read_names("site", wanted.site, cells, name, wanted.merge, findings)
-    groups = _read_names("group", wanted.group, cells, name, wanted.merge, findings)
-    row_names, id_column = _find_row_names(cells, wanted)
+    y = labels_of(cells[label])
+    sites = _read_names("site", options.site, cells, name, options.merge, findings)
+    groups = _read_names("group", options.group, cells, name, options.merge, findings)
+    row_names, id_column = _find_row_names(cells, options)
     if id_column is not None:
         roles[id_column] = "id"
     if groups is None:
-        findings += _suggest_groups(cells, wanted, roles)
+        findings += _suggest_groups(cells, options, roles)
     declared = [_declare(named, roles[named], cells[named]) for named in roles]
     for named in roles:
         del cells[named]
-    columns, omitted = _recognize_columns(cells, wanted, name, dialect)
+    columns, omitted = _recognize_columns(cells, options, name, dialect)
     reads = [*(column.read for column in columns), *omitted]
     for column in columns:
         findings += column.findings
@@ -164,7 +144,7 @@ def read_table(sources: Sequence[Source], wanted: Wanted) -> TableArrays:
     n = len(y)
     reading = Reading(name, count_at(sites, np.ones(n, dtype=np.bool_)))
     keep = np.ones(n, dtype=np.bool_)
-    if wanted.drop_rows:
+    if options.drop_rows:
         keep = ~_find_lacking_rows(columns)
         reading = reading.without(
             "a feature is missing or infinite", count_at(sites, ~keep)
@@ -182,7 +162,7 @@ def read_table(sources: Sequence[Source], wanted: Wanted) -> TableArrays:
     features = encode_columns(columns, partial(check_fits, name))
 
     described = reads
-    if wanted.drop_rows:  # rows with an empty cell were removed
+    if options.drop_rows:  # rows with an empty cell were removed
         described = [replace(read, missing=0) for read in reads]
     findings += describe_columns(described)
     if id_column is not None:
@@ -224,10 +204,10 @@ def read_table(sources: Sequence[Source], wanted: Wanted) -> TableArrays:
     )
 
 
-def _read_checked(source: Source, wanted: Wanted) -> Table:
+def _read_checked(source: Source, options: LoadOptions) -> Table:
     table = source()
     names = list(table.columns)
-    for column in (*wanted.roles, *wanted.drop, *wanted.only):
+    for column in (*assign_roles(options), *options.drop, *options.columns):
         if column not in table.columns:
             raise ValueError(
                 f"{table.name} has no column {column!r}{nearest_column(column, names)}"
@@ -298,7 +278,7 @@ def _read_names(
 
 
 def _suggest_groups(
-    cells: Cells, wanted: Wanted, roles: Mapping[str, Role]
+    cells: Cells, options: LoadOptions, roles: Mapping[str, Role]
 ) -> Iterator[Finding]:
     """Yield a finding for each identifier that is repeated, such as that of a patient.
 
@@ -313,7 +293,7 @@ def _suggest_groups(
         names = values.unique().drop_null()
         if not FEWEST_GROUPS <= len(names) < n_rows or _has_fractions(names):
             continue
-        finding = note if column in wanted.drop else warning
+        finding = note if column in options.drop else warning
         yield finding(
             f"column {column!r} looks like an identifier and has {len(names):,} different "
             f"values in {n_rows:,} rows, so that training and test examples may be of one "
@@ -335,7 +315,7 @@ def _declare(name: str, role: Role, cells: pa.ChunkedArray) -> ColumnRead:
 
 
 def _recognize_columns(
-    cells: Cells, wanted: Wanted, file: str, dialect: Dialect
+    cells: Cells, options: LoadOptions, file: str, dialect: Dialect
 ) -> tuple[list[Column], list[ColumnRead]]:
     """Recognize each column; also return the declarations of those that the user omitted.
 
@@ -346,28 +326,30 @@ def _recognize_columns(
     for name in list(cells):
         column_cells = cells.pop(name)
         reason = ""
-        if name in wanted.drop:
+        if name in options.drop:
             reason = "you dropped it"
-        elif wanted.only and name not in wanted.only:
+        elif options.columns and name not in options.columns:
             reason = "it is not among the requested columns"
         if reason:
             omitted.append(ColumnRead(name, "text", "left out", reason=reason))
             continue
         setting = Setting(
-            name, file, must=name in wanted.only, dialect=dialect, merge=wanted.merge
+            name, file, must=name in options.columns, dialect=dialect, merge=options.merge
         )
         columns.append(recognize_column(column_cells, setting))
     return keep_at_least_one(columns), omitted
 
 
 def _find_row_names(
-    cells: Mapping[str, pa.ChunkedArray], wanted: Wanted
+    cells: Mapping[str, pa.ChunkedArray], options: LoadOptions
 ) -> tuple[tuple[str, ...] | None, str | None]:
     """Return the names of examples, and their column."""
-    column = wanted.id
-    if column is None and "id" in cells and "id" not in wanted.roles:
+    column = options.id
+    if column is None and "id" in cells and "id" not in assign_roles(options):
         column = "id"
-    if column is None or (wanted.id is None and column in (*wanted.only, *wanted.drop)):
+    if column is None or (
+        options.id is None and column in (*options.columns, *options.drop)
+    ):
         return None, None
     return tuple(texts_of(cells[column])), column
 

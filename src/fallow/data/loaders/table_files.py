@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import pyarrow as pa
 
+from fallow.core.load_options import DEFAULTS, LoadOptions
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import require_known
 from fallow.data.loaders.cells import (
@@ -84,25 +85,19 @@ class Table:
 def read_file(
     path: Path,
     notify: ReportBytes = ignore_bytes,
-    *,
-    sheet: str | None = None,
-    header_row: int | None = None,
+    options: LoadOptions = DEFAULTS,
 ) -> Table:
     """Read the columns of a table.
 
-    sheet, header_row: those of an Excel file, see `fallow.data.loaders.workbook.read_sheet`.
-    Raises ValueError with the name of the file, and the row of the error.
+    options: the part of an Excel file, see `fallow.data.loaders.workbook.read_sheet`. Raises
+    ValueError with the name of the file, and the row of the error.
     """
     check_no_pipe(path)
     ending = path.suffix.lower()
-    is_excel = ending in EXCEL_FILES
-    for option, value in (("sheet", sheet), ("header_row", header_row)):
-        if value is not None and not is_excel:
-            raise ValueError(f"{path.name} is no spreadsheet; omit {option}={value!r}")
     if ending in TEXT_FILES:
         table = _read_text(path, notify)
-    elif is_excel:
-        table = _read_excel(path, sheet, header_row)
+    elif ending in EXCEL_FILES:
+        table = _read_excel(path, options)
     elif ending in PARQUET_FILES:
         table = _read_parquet(path)
     else:
@@ -124,8 +119,8 @@ def _read_text(path: Path, notify: ReportBytes) -> Table:
     )
 
 
-def _read_excel(path: Path, sheet: str | None, header_row: int | None) -> Table:
-    read = read_sheet(path, sheet, header_row)
+def _read_excel(path: Path, options: LoadOptions) -> Table:
+    read = read_sheet(path, options.sheet, options.header_row)
     columns: dict[str, pa.ChunkedArray] = {}
     for index, name in enumerate(name_columns(read.header, path.name)):
         columns[name] = cells_of_values([row[index] for row in read.rows])

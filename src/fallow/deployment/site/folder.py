@@ -79,8 +79,8 @@ class SiteFolder:
             check_digest(agreement, digest)
         check_free(folder)
         check_member(agreement, settings.name, str(study))
-        drop = agreement.config.drop_rows
-        rows = read_rows(settings.data, agreement.schema, drop, settings.group)
+        options = settings.load_options(agreement.config.drop_rows)
+        rows = read_rows(settings.data, agreement.schema, options)
         check_delta_of(settings, agreement, len(rows.x))
         data = _relative_path(folder, settings.data)
         placed = replace(settings, data=data, test=None, certificates=None)
@@ -98,7 +98,7 @@ class SiteFolder:
                 own_key=_relative_path(folder, settings.own_key),
             )
         if settings.test:
-            tests = read_tests(settings.test, agreement.schema, drop, settings.group)
+            tests = read_tests(settings.test, agreement.schema, options)
             check_apart(rows, tests, settings.test)
             placed = replace(placed, test=_relative_path(folder, settings.test))
         if settings.limit is None and choose_limit is not None:
@@ -207,8 +207,8 @@ class SiteFolder:
         """
         file = self._file("data", self.settings.data)
         note = self.path / "data.json"
-        drop = self.agreement.config.drop_rows
-        result = read_rows(file, self.agreement.schema, drop, self.settings.group)
+        options = self.settings.load_options(self.agreement.config.drop_rows)
+        result = read_rows(file, self.agreement.schema, options)
         try:
             noted = json.loads(note.read_bytes())
             rows = noted["rows"]
@@ -251,8 +251,8 @@ class SiteFolder:
         if self.settings.test is None:
             return None
         file = self._file("test", self.settings.test)
-        drop = self.agreement.config.drop_rows
-        tests = read_tests(file, self.agreement.schema, drop, self.settings.group)
+        options = self.settings.load_options(self.agreement.config.drop_rows)
+        tests = read_tests(file, self.agreement.schema, options)
         check_apart(self.measured_rows, tests, file)
         return tests
 

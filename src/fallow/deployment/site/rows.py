@@ -15,12 +15,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fallow.core.load_options import DEFAULTS, LoadOptions, check_applies
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import count_noun
 from fallow.data.dataset import find_leaks, row_hashes
 from fallow.data.loaders.features import read_array_rows, text_of
 from fallow.data.loaders.hashing import hash_texts
+from fallow.data.loaders.open import find_kind
 from fallow.data.loaders.text_rules import is_empty, warn_of_similar_names
 from fallow.data.reading import ColumnRead
 from fallow.deployment.schema import LARGEST, Column, Schema
@@ -121,11 +123,12 @@ class SiteRows:
 
 
 def read_rows(
-    path: str | Path, schema: Schema, drop_rows: bool = False, group: str | None = None
+    path: str | Path, schema: Schema, options: LoadOptions = DEFAULTS
 ) -> SiteRows:
-    """Read the rows in a site's file or folder. ``drop_rows`` drops rows with missing features.
+    """Read the rows in a site's file or folder.
 
-    ``group`` is the site's own column or array with the group of each row, such as its patient.
+    ``options``: ``drop_rows``, which is agreed, and those of the site's own file: ``group``, which is
+    also the name of an array, ``sheet`` and ``header_row``.
 
     A table must have the agreed columns in any order, and no others. Columns of dates, row names
     and free text are skipped, which ``columns`` reports.
@@ -144,8 +147,10 @@ def read_rows(
         with explain_errors(
             f"{file} cannot be read (", after="); make it readable", of=OSError
         ):
-            _check_group(group, schema, file)
-            rows = kind.read(file, schema, drop_rows, group)
+            part = LoadOptions(sheet=options.sheet, header_row=options.header_row)
+            check_applies(file, find_kind(file), part)
+            _check_group(options.group, schema, file)
+            rows = kind.read(file, schema, options)
     except ValueError as error:
         sentence = str(error)
         if file.name not in sentence:
@@ -199,10 +204,10 @@ def _list_groups(names: Sequence[str], group: str) -> tuple[str, ...]:
 
 
 def read_tests(
-    path: str | Path, schema: Schema, drop_rows: bool = False, group: str | None = None
+    path: str | Path, schema: Schema, options: LoadOptions = DEFAULTS
 ) -> SiteRows:
     """Read test rows as `read_rows` does. Each must have a label."""
-    rows = read_rows(path, schema, drop_rows, group)
+    rows = read_rows(path, schema, options)
     labels = zip(rows.ids, rows.labels, strict=True)
     bare = [name for name, label in labels if label is None]
     if bare:
@@ -259,11 +264,12 @@ def _check_groups_apart(rows: SiteRows, tests: SiteRows, file: str) -> None:
 # -- tables ---------------------------------------------------------------------------------
 
 
-def _read_table(file: Path, schema: Schema, drop_rows: bool, group: str | None) -> SiteRows:
+def _read_table(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
     from fallow.data.loaders.encoding import find_empty
     from fallow.data.loaders.table_files import read_file
 
-    table = read_file(file)
+    table = read_file(file, options=options)
+    group = options.group
     passed_over = _check_columns(table, schema, group)
     is_whole = np.ones(table.n_rows, dtype=np.bool_)  # lines without missing required cells
     empty: dict[str, Mask] = {}  # cells of each column
@@ -275,7 +281,7 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool, group: str | None) 
     notes = [finding.sentence for finding in table.findings]
     n_missing = int((~is_whole).sum())
     if n_missing:
-        notes.append(_note_missing(schema, missing, n_missing, drop_rows))
+        notes.append(_note_missing(schema, missing, n_missing, options.drop_rows))
 
     parts: list[Tensor] = []  # each (n, features of a column)
     read: list[ColumnRead] = []
@@ -500,9 +506,7 @@ def _parse_labels(
 # -- images and arrays ----------------------------------------------------------------------
 
 
-def _read_images(
-    folder: Path, schema: Schema, drop_rows: bool, group: str | None
-) -> SiteRows:
+def _read_images(folder: Path, schema: Schema, options: LoadOptions) -> SiteRows:
     pictures = read_pictures(folder, schema.shape[0], schema.black_and_white)
     if pictures.physical_range is not None and not schema.physical_range:
         low, high = pictures.physical_range
@@ -536,9 +540,8 @@ def _name_images(files: Sequence[Path], folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _read_arrays(
-    file: Path, schema: Schema, drop_rows: bool, group: str | None
-) -> SiteRows:
+def _read_arrays(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
+    group = options.group
     names = ("y", "ids") if group is None else ("y", "ids", group)
     in_file = read_array_rows(file, schema.shape, *names)
     x = in_file.x  # (n, *shape)
@@ -549,7 +552,7 @@ def _read_arrays(
     if in_file.note is not None:
         notes.append(in_file.note)
     if n_missing:
-        if not drop_rows:
+        if not options.drop_rows:
             first = int((~is_whole).int().argmax()) + 1
             raise ValueError(
                 f"{n_missing} rows have NaN or infinite features, the first is row {first}; "
@@ -642,7 +645,7 @@ def _check_shape(x: Tensor, schema: Schema) -> None:
 class _Kind:
     """Kind of data: how rows are read, file extensions (none for a folder), and a description."""
 
-    read: Callable[[Path, Schema, bool, str | None], SiteRows]
+    read: Callable[[Path, Schema, LoadOptions], SiteRows]
     suffixes: tuple[str, ...]
     words: str
 

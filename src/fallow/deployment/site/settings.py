@@ -15,6 +15,7 @@ from tomlkit import TOMLDocument
 from tomlkit.items import Table
 
 from fallow.core.limits import Conflict, check_limits
+from fallow.core.load_options import LoadOptions
 from fallow.core.names import NamePolicy
 from fallow.core.types import SiteId
 from fallow.deployment.declared import (
@@ -27,7 +28,7 @@ from fallow.deployment.declared import (
     describe_file,
     read_settings,
 )
-from fallow.deployment.descriptions import LOGIN, RUNS, SITE
+from fallow.deployment.descriptions import LOGIN, OF_FILE, RUNS, SITE
 from fallow.storage.validation import JsonSchema, Rule
 from fallow.transport.address import check_address, check_host, check_proxy, is_loopback
 
@@ -135,6 +136,8 @@ class Settings:
     data: Annotated[str, Filled, Field(examples=["rows.csv"])]
     test: Annotated[Text | None, Field(examples=["test.csv"])] = None
     group: Annotated[Text | None, Field(examples=["patient"])] = None
+    sheet: Annotated[Text | None, Field(examples=["patients"])] = None
+    header_row: Annotated[int | None, Field(ge=1, examples=[3])] = None
     address: Annotated[
         Text | None, address_of("address"), Field(examples=["coordinator.example:9092"])
     ] = None
@@ -178,6 +181,11 @@ class Settings:
         if self.login is not None:
             return len(self.login.annotators)
         return self.annotators
+
+    def load_options(self, drop_rows: bool) -> LoadOptions:
+        """Return the options of the site's own file, with the agreed one for missing values."""
+        own = {name: getattr(self, name) for name in OF_FILE}
+        return LoadOptions(drop_rows=drop_rows, **own)
 
     @property
     def names(self) -> NamePolicy:
@@ -229,7 +237,7 @@ def settings_text(settings: Settings, study: str) -> str:
     ):
         document.add(tomlkit.comment(line))
     document.add(tomlkit.nl())
-    add_declared(document, settings, "name", "data", "test", "group")
+    add_declared(document, settings, "name", "data", "test", *OF_FILE)
     add_declared(document, settings, *_list_connection(settings), "certificates")
     sections = {
         "labels": ("limit", "annotators", "adjudicators", "shown", "language"),

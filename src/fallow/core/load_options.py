@@ -1,0 +1,245 @@
+"""Options of loading data: the one declaration of all that `fallow.load`, settings and CLI take."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar, Unpack, final
+from typing import get_type_hints as hints_of
+
+from fallow.core.limits import PositiveInt, check_limits
+from fallow.core.wording import add_parameters, join_words
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Kind = Literal["table", "workbook", "frame", "images", "arrays", "named"]
+KINDS: dict[Kind, str] = {
+    "table": "a text, Parquet or Feather file",
+    "workbook": "an Excel file",
+    "frame": "a data frame",
+    "images": "a folder of images",
+    "arrays": "a file of arrays",
+    "named": "a named dataset",
+}
+"""Kinds of data, and nouns for them."""
+TABLES: tuple[Kind, ...] = ("table", "workbook", "frame")
+
+
+@final
+@dataclass(frozen=True)
+class About:
+    """Description of an option in its annotation.
+
+    Attributes
+    ----------
+    meaning : str
+        Description for ``help``, the settings reference and the command line.
+    kinds : tuple of str
+        Kinds of data to which the option applies.
+    """
+
+    meaning: str
+    kinds: tuple[Kind, ...] = TABLES
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """Options that determine, with the files, which examples are read.
+
+    An experiment configuration has these fields among its settings.
+    """
+
+    label: Annotated[str | None, About("Column with the labels.")] = None
+    site: Annotated[str | None, About("Column with the site ID.")] = None
+    group: Annotated[
+        str | None,
+        About("Column with the group, such as the patient; no split divides a group."),
+    ] = None
+    id: Annotated[str | None, About("Column with the example ID.")] = None
+    drop: Annotated[tuple[str, ...], About("Columns to ignore.")] = ()
+    columns: Annotated[
+        tuple[str, ...], About("Columns to use as features (default: all others).")
+    ] = ()
+    task: Annotated[
+        Literal["auto", "classification", "regression"],
+        About("Type of the labels of a table; auto: detected from their values."),
+    ] = "auto"
+    classes: Annotated[
+        tuple[str, ...],
+        About(
+            "Class names in order; none: those of the labels, sorted.",
+            (*TABLES, "images", "arrays"),
+        ),
+    ] = ()
+    drop_rows: Annotated[
+        bool,
+        About(
+            "Drop examples of your own data with missing or infinite features.",
+            (*TABLES, "arrays"),
+        ),
+    ] = False
+    merge: Annotated[
+        bool,
+        About(
+            "Make one name of names in your own table that differ only in their writing."
+        ),
+    ] = False
+    sheet: Annotated[
+        str | None, About("Sheet of your own Excel file; none: the first.", ("workbook",))
+    ] = None
+    header_row: Annotated[
+        PositiveInt | None,
+        About(
+            "Row of your own Excel file with the names of the columns; none: the first.",
+            ("workbook",),
+        ),
+    ] = None
+    physical_range: Annotated[
+        tuple[float, ...],
+        About(
+            "Physical values of DICOM images, such as HU, that are black and white; none: "
+            "quantiles over all sites.",
+            ("images",),
+        ),
+    ] = ()
+    channels: Annotated[
+        Literal["auto", "first", "last"],
+        About(
+            "Position of the channel dimension of images in an .npz file; auto: from the shape.",
+            ("arrays",),
+        ),
+    ] = "auto"
+
+
+class LoadKeywords(TypedDict, total=False):
+    """Fields of `LoadOptions` as keywords, for editors and type checkers."""
+
+    label: str | None
+    site: str | None
+    group: str | None
+    id: str | None
+    drop: Sequence[str]
+    columns: Sequence[str]
+    task: Literal["auto", "classification", "regression"]
+    classes: Sequence[str]
+    drop_rows: bool
+    merge: bool
+    sheet: str | None
+    header_row: int | None
+    physical_range: Sequence[float]
+    channels: Literal["auto", "first", "last"]
+
+
+NAMES = tuple(field.name for field in fields(LoadOptions))
+DEFAULTS = LoadOptions()
+HINTS = hints_of(LoadOptions, include_extras=True)
+
+
+def _read_about(name: str) -> About:
+    """Return the description in the annotation of an option."""
+    (about,) = (part for part in HINTS[name].__metadata__ if isinstance(part, About))
+    return about
+
+
+FORMS = hints_of(LoadOptions)
+"""Type of each option."""
+ABOUT = {name: _read_about(name) for name in NAMES}
+
+
+def build_options(**keywords: Unpack[LoadKeywords]) -> LoadOptions:
+    """Return checked options; lists become tuples, and names of columns become texts.
+
+    >>> build_options(label="sick", drop=["ward"]).drop
+    ('ward',)
+    """
+    values: dict[str, Any] = dict(keywords)
+    for name, value in values.items():
+        if isinstance(getattr(DEFAULTS, name), tuple):
+            values[name] = _list_values(name, value)
+        elif name in COLUMNS and value is not None:
+            values[name] = _name_column(value)
+    options = LoadOptions(**values)
+    check_limits(options)
+    return options
+
+
+COLUMNS = ("label", "site", "group", "id")
+"""Options that name one column."""
+
+
+def _name_column(value: object) -> str:
+    """Return the name of a column of a frame as text."""
+    if not isinstance(value, Hashable):
+        raise ValueError(
+            f"{value!r} is a {type(value).__name__}; give the name of a column"
+        )
+    return str(value)
+
+
+def _list_values(name: str, values: object) -> tuple[Any, ...]:
+    """Return the values of an option that takes several; a text would be a list of letters."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{name} is {values!r}; give a list, such as {name}=[{values!r}]")
+    if name == "physical_range":
+        return tuple(values)
+    return tuple(map(str, values))
+
+
+def list_given(options: LoadOptions) -> dict[str, Any]:
+    """Return the options that are not the default, by name."""
+    values = {name: getattr(options, name) for name in NAMES}
+    return {
+        name: value for name, value in values.items() if value != getattr(DEFAULTS, name)
+    }
+
+
+def check_applies(source: object, kind: Kind, options: LoadOptions) -> None:
+    """Raise ValueError for options that do not apply to a kind of data.
+
+    >>> check_applies("iris", "named", LoadOptions(label="species"))
+    Traceback (most recent call last):
+    ValueError: iris is a named dataset: label='species' does not apply to it; omit label
+    """
+    useless = {
+        name: value
+        for name, value in list_given(options).items()
+        if kind not in ABOUT[name].kinds
+    }
+    if not useless:
+        return
+    shown = join_words([f"{name}={value!r}" for name, value in useless.items()])
+    verb = "does" if len(useless) == 1 else "do"
+    raise ValueError(
+        f"{source} is {KINDS[kind]}: {shown} {verb} not apply to it; omit "
+        f"{join_words(list(useless))}"
+    )
+
+
+def require_label(source: object, options: LoadOptions) -> None:
+    """Raise ValueError if the column of labels of a table is unknown."""
+    if options.label is None:
+        raise ValueError(
+            f"{source} is a table; set its column of labels with --label (label=)"
+        )
+
+
+def takes_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Show the options, instead of ``**options``, in the signature and docstring of a function."""
+    signature = inspect.signature(function)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    keywords = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=getattr(DEFAULTS, name),
+            annotation=LoadKeywords.__annotations__[name].__forward_arg__,
+        )
+        for name in NAMES
+    ]
+    shown: Any = function
+    shown.__signature__ = signature.replace(parameters=[*own, *keywords])
+    entries = [f"    {name}\n        {about.meaning}\n" for name, about in ABOUT.items()]
+    shown.__doc__ = add_parameters(function.__doc__ or "", "".join(entries))
+    return function
