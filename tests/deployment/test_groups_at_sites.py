@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pytest
 
 from fallow.core.load_options import LoadOptions
@@ -123,3 +124,17 @@ def test_equal_rows_of_a_table_with_few_distinct_values_are_chance(tmp_path: Pat
     )
     with pytest.raises(ValueError, match="1 of 3 test rows are also rows of the data"):
         check_apart(apart, tests, "t.csv")
+
+
+def test_a_site_chooses_the_part_of_its_own_excel_file(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    book.create_sheet("data")
+    for row in (["Ward A"], ["patient", "u", "y"], ["p1", 1, "a"], ["p2", 2, "b"]):
+        book["data"].append(row)
+    book.save(tmp_path / "r.xlsx")
+    options = LoadOptions(group="patient", sheet="data", header_row=2)
+    rows = read_rows(tmp_path / "r.xlsx", SCHEMA, options)
+    assert rows.x.flatten().tolist() == [1.0, 2.0] and rows.groups == ("p1", "p2")
+    file = table(tmp_path / "r.csv", "p1,1,a")
+    with pytest.raises(ValueError, match=r"r\.csv is a text, .*: sheet='data'.*; omit"):
+        read_rows(file, SCHEMA, options)

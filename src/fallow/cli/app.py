@@ -179,10 +179,10 @@ def main() -> None:
     """Run the command line.  Exit codes: 0 success, 1 failure, 2 usage error, 130 Ctrl-C."""
     completion.prepare()
     leave_current_folder()  # commands with custom classes restore it
+    command = build_command(find_command(sys.argv[1:]))
     try:
-        ended: object = build_command(find_command(sys.argv[1:]))(
-            prog_name="fallow", standalone_mode=False
-        )
+        check_repeated(command, sys.argv[1:])
+        ended: object = command(prog_name="fallow", standalone_mode=False)
     except UsageError as error:
         _leave(2, _usage(error))
     except (KeyboardInterrupt, typer.Abort):
@@ -204,6 +204,30 @@ def main() -> None:
     if isinstance(ended, int):
         sys.exit(ended)
     sys.exit(0)
+
+
+def check_repeated(command: Any, words: Sequence[str]) -> None:
+    """Raise ValueError for an option that is given twice, of which the last would be used.
+
+    >>> check_repeated(
+    ...     build_command("demo"), ["demo", "--seeds", "2", "--fast", "--seeds=3"]
+    ... )
+    Traceback (most recent call last):
+    ValueError: --seeds is given twice; give it once
+    """
+    names: set[str] = set()
+    for word in words:
+        subcommand = getattr(command, "commands", {}).get(word)
+        if subcommand is not None:
+            command = subcommand
+            continue
+        flag = word.partition("=")[0]
+        for option in command.params:
+            if flag not in option.opts or not flag.startswith("-"):
+                continue
+            if option.name in names and not (option.multiple or option.is_flag):
+                raise ValueError(f"{flag} is given twice; give it once")
+            names.add(option.name)
 
 
 def _usage(error: Any) -> str:

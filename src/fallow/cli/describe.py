@@ -38,6 +38,7 @@ def describe(
 
     fallow describe heart.csv --label disease --site hospital
     """
+    from fallow.core.load_options import as_flags
     from fallow.data import open_dataset
     from fallow.data.sheet import build_sheet, format_sheet
     from fallow.report.sheet import write_sheet
@@ -59,7 +60,7 @@ def describe(
     folder = Path(data)
     record = build_sheet(dataset, folder=folder if folder.is_dir() else None)
     write_sheet(record, target)
-    lines = [*format_sheet(record), f"Wrote {target}"]
+    lines = [*format_sheet(record, as_flags), f"Wrote {target}"]
     opt.tell(lines, replace(record, pictures=()), quiet=quiet, as_json=as_json)
 
 

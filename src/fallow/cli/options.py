@@ -20,7 +20,7 @@ from rich.console import Console
 from fallow.cli.completion import complete_config, complete_setting, complete_strategies
 from fallow.cli.log_lines import LogFormat
 from fallow.cli.terminal import print_lines
-from fallow.core.load_options import ABOUT, DEFAULTS, FORMS
+from fallow.core.load_options import DEFAULTS, FORMS, OPTIONS
 from fallow.deployment.descriptions import as_help
 from fallow.settings.descriptions import MEANINGS
 from fallow.storage.errors import Stopped
@@ -156,7 +156,7 @@ def flag_of(setting: str) -> str:
 
 
 def reads_data(
-    names: Sequence[str] = tuple(ABOUT), meanings: Mapping[str, str] = MEANINGS
+    names: Sequence[str] = tuple(OPTIONS), meanings: Mapping[str, str] = MEANINGS
 ) -> Callable[[Command], Command]:
     """Replace the parameter ``loading`` of a command by an option for each of some `LoadOptions`."""
     options = [_declare_option(name, as_help(meanings[name])) for name in names]
@@ -169,8 +169,8 @@ def reads_data(
 
         @functools.wraps(command)
         def read(**values: Any) -> None:  # Any: values of all parameters, from typer
-            given = {name: values.pop(name) for name in names}
-            loading = {name: v for name, v in given.items() if v not in (None, False)}
+            chosen = {name: values.pop(name) for name in names}
+            loading = {name: v for name, v in chosen.items() if v not in (None, False)}
             command(loading=loading, **values)
 
         read.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import shlex
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar, Unpack, final
@@ -29,7 +31,7 @@ TABLES: tuple[Kind, ...] = ("table", "workbook", "frame")
 
 @final
 @dataclass(frozen=True)
-class About:
+class Option:
     """Description of an option in its annotation.
 
     Attributes
@@ -51,54 +53,54 @@ class LoadOptions:
     An experiment configuration has these fields among its settings.
     """
 
-    label: Annotated[str | None, About("Column with the labels.")] = None
-    site: Annotated[str | None, About("Column with the site ID.")] = None
+    label: Annotated[str | None, Option("Column with the labels.")] = None
+    site: Annotated[str | None, Option("Column with the site ID.")] = None
     group: Annotated[
         str | None,
-        About("Column with the group, such as the patient; no split divides a group."),
+        Option("Column with the group, such as the patient; no split divides a group."),
     ] = None
-    id: Annotated[str | None, About("Column with the example ID.")] = None
-    drop: Annotated[tuple[str, ...], About("Columns to ignore.")] = ()
+    id: Annotated[str | None, Option("Column with the example ID.")] = None
+    drop: Annotated[tuple[str, ...], Option("Columns to ignore.")] = ()
     columns: Annotated[
-        tuple[str, ...], About("Columns to use as features (default: all others).")
+        tuple[str, ...], Option("Columns to use as features (default: all others).")
     ] = ()
     task: Annotated[
         Literal["auto", "classification", "regression"],
-        About("Type of the labels of a table; auto: detected from their values."),
+        Option("Type of the labels of a table; auto: detected from their values."),
     ] = "auto"
     classes: Annotated[
         tuple[str, ...],
-        About(
+        Option(
             "Class names in order; none: those of the labels, sorted.",
             (*TABLES, "images", "arrays"),
         ),
     ] = ()
     drop_rows: Annotated[
         bool,
-        About(
+        Option(
             "Drop examples of your own data with missing or infinite features.",
             (*TABLES, "arrays"),
         ),
     ] = False
     merge: Annotated[
         bool,
-        About(
+        Option(
             "Make one name of names in your own table that differ only in their writing."
         ),
     ] = False
     sheet: Annotated[
-        str | None, About("Sheet of your own Excel file; none: the first.", ("workbook",))
+        str | None, Option("Sheet of your own Excel file; none: the first.", ("workbook",))
     ] = None
     header_row: Annotated[
         PositiveInt | None,
-        About(
+        Option(
             "Row of your own Excel file with the names of the columns; none: the first.",
             ("workbook",),
         ),
     ] = None
     physical_range: Annotated[
         tuple[float, ...],
-        About(
+        Option(
             "Physical values of DICOM images, such as HU, that are black and white; none: "
             "quantiles over all sites.",
             ("images",),
@@ -106,7 +108,7 @@ class LoadOptions:
     ] = ()
     channels: Annotated[
         Literal["auto", "first", "last"],
-        About(
+        Option(
             "Position of the channel dimension of images in an .npz file; auto: from the shape.",
             ("arrays",),
         ),
@@ -137,15 +139,15 @@ DEFAULTS = LoadOptions()
 HINTS = hints_of(LoadOptions, include_extras=True)
 
 
-def _read_about(name: str) -> About:
+def _read_option(name: str) -> Option:
     """Return the description in the annotation of an option."""
-    (about,) = (part for part in HINTS[name].__metadata__ if isinstance(part, About))
-    return about
+    (option,) = (part for part in HINTS[name].__metadata__ if isinstance(part, Option))
+    return option
 
 
 FORMS = hints_of(LoadOptions)
 """Type of each option."""
-ABOUT = {name: _read_about(name) for name in NAMES}
+OPTIONS = {name: _read_option(name) for name in NAMES}
 
 
 def build_options(**keywords: Unpack[LoadKeywords]) -> LoadOptions:
@@ -205,14 +207,14 @@ def check_applies(source: object, kind: Kind, options: LoadOptions) -> None:
     useless = {
         name: value
         for name, value in list_given(options).items()
-        if kind not in ABOUT[name].kinds
+        if kind not in OPTIONS[name].kinds
     }
     if not useless:
         return
     shown = join_words([f"{name}={value!r}" for name, value in useless.items()])
-    verb = "does" if len(useless) == 1 else "do"
+    predicate = "does" if len(useless) == 1 else "do"
     raise ValueError(
-        f"{source} is {KINDS[kind]}: {shown} {verb} not apply to it; omit "
+        f"{source} is {KINDS[kind]}: {shown} {predicate} not apply to it; omit "
         f"{join_words(list(useless))}"
     )
 
@@ -223,6 +225,39 @@ def require_label(source: object, options: LoadOptions) -> None:
         raise ValueError(
             f"{source} is a table; set its column of labels with --label (label=)"
         )
+
+
+ASSIGNED = re.compile(
+    r"""\b(\w+)=(\[(?:'[^']*'|"[^"]*"|[^]'"])*\]|\([^)]*\)|'[^']*'|[\w.]+)"""
+)
+"""Setting with its value in Python."""
+
+
+def as_flags(fix: str) -> str:
+    """Return settings as they are given on the command line.
+
+    >>> as_flags("drop=['dose [mg]'], or id='dose [mg]' for an identifier")
+    "--drop 'dose [mg]', or --id 'dose [mg]' for an identifier"
+    >>> (
+    ...     as_flags("drop_rows=True"),
+    ...     as_flags("columns=[..., 'age']"),
+    ...     as_flags("validation=0.1"),
+    ... )
+    ('--drop-rows', '--columns ...,age', '--set validation=0.1')
+    """
+    return ASSIGNED.sub(_write_flag, fix)
+
+
+def _write_flag(match: re.Match[str]) -> str:
+    name, text = match.groups()
+    if name not in OPTIONS:
+        return f"--set {name}={text}"
+    flag = f"--{name.replace('_', '-')}"
+    if text in ("True", "False"):
+        return flag if text == "True" else f"no {flag}"
+    value = text.strip("[]()") if text[0] in "[(" else text
+    words = [word.strip(" '\"") for word in value.split(",")]
+    return f"{flag} {shlex.quote(','.join(words))}"
 
 
 def takes_options(function: Callable[P, R]) -> Callable[P, R]:
@@ -240,6 +275,8 @@ def takes_options(function: Callable[P, R]) -> Callable[P, R]:
     ]
     shown: Any = function
     shown.__signature__ = signature.replace(parameters=[*own, *keywords])
-    entries = [f"    {name}\n        {about.meaning}\n" for name, about in ABOUT.items()]
+    entries = [
+        f"    {name}\n        {option.meaning}\n" for name, option in OPTIONS.items()
+    ]
     shown.__doc__ = add_parameters(function.__doc__ or "", "".join(entries))
     return function

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, final
@@ -272,9 +272,7 @@ def _describe_columns(
     positions = {name: at for at, name in enumerate(dataset.columns)}
     x = take_rows(dataset.x, sample).numpy()
     sites = _masks_of_sites(dataset, sample)
-    columns = []
-    if dataset.task == "regression":
-        columns.append(_describe_target(dataset, sample, sites))
+    columns = [_describe_label(dataset, sample, sites)]
     for at, read in enumerate(reads[:MOST_COLUMNS]):
         first = positions.get(read.name, at if not positions else None)
         if read.is_feature and read.kind == "category":
@@ -283,14 +281,24 @@ def _describe_columns(
     return tuple(columns), max(0, len(reads) - MOST_COLUMNS)
 
 
-def _describe_target(
+def _describe_label(
     dataset: Dataset, sample: Tensor, sites: Sequence[tuple[str, Mask]]
 ) -> ColumnSheet:
-    """Describe the targets of a regression."""
-    target = ColumnRead(
-        "label", "number", "label", missing=int((~dataset.is_labeled).sum())
+    """Describe the labels: classes, or the targets of a regression."""
+    name = "label"
+    if dataset.reading is not None:
+        name = next((c.name for c in dataset.reading.columns if c.role == "label"), name)
+    read = ColumnRead(
+        name,
+        "category" if dataset.classes else "number",
+        "label",
+        values=dataset.classes,
+        missing=int((~dataset.is_labeled).sum()),
     )
-    return _describe_column(target, dataset.y[sample, None].float().numpy(), 0, sites)
+    y = dataset.y[sample, None]  # (n, 1)
+    if dataset.classes:
+        y = y == torch.arange(dataset.n_classes)  # (n, classes), one-hot
+    return _describe_column(read, y.float().numpy(), 0, sites)
 
 
 def _list_reads(dataset: Dataset) -> tuple[ColumnRead, ...]:
@@ -543,13 +551,13 @@ MOST_FINDINGS = 12
 """Maximum number of findings in the terminal."""
 
 
-def format_sheet(sheet: SheetRecord) -> list[str]:
-    """Format a sheet in a few lines, for a command."""
+def format_sheet(sheet: SheetRecord, describe_fix: Callable[[str], str] = str) -> list[str]:
+    """Format a sheet in a few lines; ``describe_fix`` formats the setting that changes a finding."""
     lines = [f"{sheet.name}: {sheet.sentence}"]
     for finding in sheet.findings[:MOST_FINDINGS]:
         line = f"  {finding.severity}: {finding.sentence}"
         if finding.fix:
-            line += f"; change it with {finding.fix}"
+            line += f"; change it with {describe_fix(finding.fix)}"
         lines.append(line)
     further = len(sheet.findings) - MOST_FINDINGS
     if further > 0:

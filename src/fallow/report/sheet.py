@@ -70,6 +70,7 @@ def render_sheet(sheet: SheetRecord) -> str:
         sheet=sheet,
         columns=[(column, _draw_bars(column)) for column in sheet.columns],
         examples=_list_examples(sheet),
+        drifts=_list_drifts(sheet),
         classes=list(sheet.facts["classes"])[:MOST_CLASSES],
         heat=_list_heat(sheet),
         picture_sites=[site or EVERYWHERE for site in shown],
@@ -149,6 +150,15 @@ def _list_examples(sheet: SheetRecord) -> Block:
             cells[f"Left out: {reason}"] = f"{item['rows'].get(site['site'], 0):,}"
         rows.append(cells)
     return Table.of("Examples of each site", rows)
+
+
+def _list_drifts(sheet: SheetRecord) -> list[tuple[ColumnSheet, int]]:
+    """Return the columns that differ between sites, and the differences in percent."""
+    drifts = []
+    for column in sheet.columns:
+        if column.drift is not None:
+            drifts.append((column, round(100 * column.drift)))
+    return sorted(drifts, key=lambda pair: -pair[1])[:MOST_ROWS]
 
 
 def _list_heat(sheet: SheetRecord) -> list[HeatRow]:

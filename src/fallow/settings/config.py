@@ -77,6 +77,7 @@ PLACES: tuple[tuple[Device, Precision], ...] = (
 )
 """Valid combinations of device and precision."""
 NAMES = tuple[str, ...]
+NUMBERS = tuple[float, ...]
 Settings = dict[str, object]
 """Nested settings by name, as in TOML and JSON."""
 
@@ -666,14 +667,17 @@ def _read_setting(key: str, text: str) -> Settings:
 
 
 def _from_text(text: str, hint: object) -> object:
-    """Parse a value from the command line; names are separated by commas."""
+    """Parse a value from the command line; names and numbers are separated by commas."""
     if text == "none" and type(None) in get_args(hint):
         return None
     if hint in TEXTS:
         return text
-    if hint == NAMES and not text.startswith("["):
-        return [name.strip() for name in text.split(",") if name.strip()]
-    return literal(text)
+    if hint not in (NAMES, NUMBERS) or text.startswith("["):
+        return literal(text)
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if hint == NUMBERS:
+        return [literal(word) for word in words]
+    return words
 
 
 def _start_settings(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fallow.core.load_options import ABOUT
+from fallow.core.load_options import OPTIONS
 
 MEANINGS: dict[str, str] = {
     "title": "Title of the study in its report.",
     # data
     "data": "Name of a dataset, or path of a table, an .npz file or a folder of images.",
-    **{name: about.meaning for name, about in ABOUT.items()},
+    **{name: option.meaning for name, option in OPTIONS.items()},
     "rows": "Number of training examples, drawn at random (default: all).",
     "test_rows": "Number of test examples, drawn at random (default: all).",
     "resplit": "Whether to draw a new test set of the same size for every seed.",

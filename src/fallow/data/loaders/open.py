@@ -384,13 +384,13 @@ def from_folder(
     if result.empty_classes and not classes:
         classes = sort_names({*result.labels, *result.empty_classes} - {""})
     train = np.arange(len(result.x))
-    options: dict[str, Any] = {}
+    tests: dict[str, Any] = {}
     if result.is_test is not None:
         train = np.flatnonzero(~result.is_test)
         test = np.flatnonzero(result.is_test)
-        options = {"x_test": result.x[test], "y_test": labels[test]}
+        tests = {"x_test": result.x[test], "y_test": labels[test]}
         if sites is not None:
-            options["sites_test"] = sites[test]
+            tests["sites_test"] = sites[test]
     dataset = from_arrays(
         result.x if result.is_test is None else result.x[train],
         labels[train],
@@ -400,7 +400,7 @@ def from_folder(
         task=task,
         classes=classes,
         findings=result.findings,
-        **options,
+        **tests,
     )
     return replace(dataset, physical_range=result.physical_range)
 
