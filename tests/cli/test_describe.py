@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import openpyxl
 import pytest
 
 from tests.cli.conftest import Command
@@ -58,7 +57,7 @@ def test_a_wrong_input_is_one_sentence(
 
 
 def test_a_sheet_of_excel_and_its_header_are_options(fallow: Command, folder: Path) -> None:
-    book = openpyxl.Workbook()
+    book = pytest.importorskip("openpyxl").Workbook()
     book.create_sheet("data")
     for row in [
         ["Study 2024"],
@@ -83,8 +82,8 @@ def test_a_physical_range_is_an_option(fallow: Command, folder: Path) -> None:
     pytest.importorskip("pydicom")
     for number in range(6):
         values = np.array([[0, 100], [200, 300 + number]], dtype=np.uint16)
-        header = {"slope": 1.0, "intercept": -100.0}
-        dicom(folder / "scans" / "ab"[number % 2] / f"{number}.dcm", values, 12, **header)
+        file = folder / "scans" / "ab"[number % 2] / f"{number}.dcm"
+        dicom(file, values, 12, slope=1.0, intercept=-100.0)
     output = fallow("describe", "scans", "--physical-range", "-100,300")
     assert output.code == 0, output.err
     assert "values from -100 to 300" in output.out

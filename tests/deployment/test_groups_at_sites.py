@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openpyxl
 import pytest
 
 from fallow.core.load_options import LoadOptions
@@ -127,7 +126,7 @@ def test_equal_rows_of_a_table_with_few_distinct_values_are_chance(tmp_path: Pat
 
 
 def test_a_site_chooses_the_part_of_its_own_excel_file(tmp_path: Path) -> None:
-    book = openpyxl.Workbook()
+    book = pytest.importorskip("openpyxl").Workbook()
     book.create_sheet("data")
     for row in (["Ward A"], ["patient", "u", "y"], ["p1", 1, "a"], ["p2", 2, "b"]):
         book["data"].append(row)

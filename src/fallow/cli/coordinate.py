@@ -108,7 +108,7 @@ def init(
     pairs = list(set_ or ())
     if sums is not None:
         pairs.append(f"{SUMS}={sums}")
-    base, changes = opt.read_config(config, opt.settings(pairs, None, None, None))
+    base, changes = opt.read_config(config, opt.settings(pairs, None, {}))
     named = opt.split_names(sites)
     written = with_settings(base, changes)
     check_specified(changes, written, [str(written.strategy)])
