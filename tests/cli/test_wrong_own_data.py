@@ -127,7 +127,7 @@ def arrays(path: Path, **changed: object) -> None:
         (
             lambda p: None,
             (*RUN, "blobs.npz", "--drop", "age"),
-            "blobs.npz is not a table, so it has no column 'age'; omit --drop",
+            "blobs.npz is a file of arrays: drop=('age',) does not apply to it; omit --drop",
         ),
         (
             lambda p: (p / "photos" / "a" / "cat").mkdir(parents=True),

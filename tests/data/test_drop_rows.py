@@ -91,6 +91,6 @@ def test_minus_one_is_a_target_where_numbers_are_predicted() -> None:
 def test_a_named_set_keeps_its_own_rule_for_missing_values() -> None:
     with pytest.raises(
         ValueError,
-        match=r"diabetes is a named dataset: drop_rows=True does not apply to it; omit drop_rows",
+        match=r"diabetes is a named dataset: drop_rows=True does not apply to it; omit --drop-rows",
     ):
         open_dataset("diabetes", drop_rows=True)

@@ -20,7 +20,7 @@ from rich.console import Console
 from fallow.cli.completion import complete_config, complete_setting, complete_strategies
 from fallow.cli.log_lines import LogFormat
 from fallow.cli.terminal import print_lines
-from fallow.core.load_options import DEFAULTS, FORMS, OPTIONS
+from fallow.core.load_options import DEFAULTS, FORMS, OPTIONS, flag_of
 from fallow.deployment.descriptions import as_help
 from fallow.settings.descriptions import MEANINGS
 from fallow.storage.errors import Stopped
@@ -144,15 +144,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Suppress all output except
 Command = TypeVar("Command", bound=Callable[..., None])
 Loading = dict[str, Any]  # Any: values of options by the name of their setting
 """Options of loading that are given."""
-
-
-def flag_of(setting: str) -> str:
-    """Return the option of the command line for a setting.
-
-    >>> flag_of("header_row")
-    '--header-row'
-    """
-    return f"--{setting.replace('_', '-')}"
 
 
 def reads_data(

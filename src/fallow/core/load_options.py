@@ -202,7 +202,7 @@ def check_applies(source: object, kind: Kind, options: LoadOptions) -> None:
 
     >>> check_applies("iris", "named", LoadOptions(label="species"))
     Traceback (most recent call last):
-    ValueError: iris is a named dataset: label='species' does not apply to it; omit label
+    ValueError: iris is a named dataset: label='species' does not apply to it; omit --label (label=)
     """
     useless = {
         name: value
@@ -215,8 +215,17 @@ def check_applies(source: object, kind: Kind, options: LoadOptions) -> None:
     predicate = "does" if len(useless) == 1 else "do"
     raise ValueError(
         f"{source} is {KINDS[kind]}: {shown} {predicate} not apply to it; omit "
-        f"{join_words(list(useless))}"
+        f"{join_words([f'{flag_of(name)} ({name}=)' for name in useless])}"
     )
+
+
+def flag_of(name: str) -> str:
+    """Return the option of the command line for a setting.
+
+    >>> flag_of("header_row")
+    '--header-row'
+    """
+    return f"--{name.replace('_', '-')}"
 
 
 def require_label(source: object, options: LoadOptions) -> None:
@@ -252,7 +261,7 @@ def _write_flag(match: re.Match[str]) -> str:
     name, text = match.groups()
     if name not in OPTIONS:
         return f"--set {name}={text}"
-    flag = f"--{name.replace('_', '-')}"
+    flag = flag_of(name)
     if text in ("True", "False"):
         return flag if text == "True" else f"no {flag}"
     value = text.strip("[]()") if text[0] in "[(" else text
