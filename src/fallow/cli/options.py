@@ -23,6 +23,7 @@ from fallow.cli.terminal import print_lines
 from fallow.core.load_options import DEFAULTS, FORMS, OPTIONS, flag_of
 from fallow.deployment.descriptions import as_help
 from fallow.settings.descriptions import MEANINGS
+from fallow.settings.spec import split_strategies
 from fallow.storage.errors import Stopped
 from fallow.storage.plain import printable
 
@@ -329,10 +330,12 @@ def named_strategies(text: str | None, option: str = "--strategy") -> list[str] 
 
     >>> named_strategies("random, margin"), named_strategies(None)
     (['random', 'margin'], None)
+    >>> named_strategies("random@budget=[2,4],margin")
+    ['random@budget=[2,4]', 'margin']
     """
     if text is None:
         return None
-    result = list(split_names(text))
+    result = split_strategies(text)
     if not result:
         raise ValueError(
             f"{option} is empty; omit it for the default strategies, or choose from "
@@ -356,7 +359,7 @@ def strategies_set(pairs: Iterable[str] | None) -> list[str]:
         if key == "strategy" and is_name:
             result.append(value)
         elif key == "strategies" and is_name:
-            result += value.split(",")
+            result += split_strategies(value)
     return result
 
 

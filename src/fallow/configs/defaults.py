@@ -16,6 +16,7 @@ from fallow.experiment.methods import has_gradient_steps, methods_of
 from fallow.experiment.suitability import works_on
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig, config_from
+from fallow.settings.spec import split_strategies
 from fallow.settings.variants import ParsedStrategy, variant
 
 CLOSED_FORM = "closed-form"
@@ -254,7 +255,7 @@ def _strategies_in(settings: Mapping[str, object]) -> list[str]:
     named = [strategy]
     listed = settings.get("strategies")
     if isinstance(listed, str):  # as written on the command line
-        named += listed.split(",")
+        named += split_strategies(listed)
     elif isinstance(listed, list | tuple):
         named += listed
     return [text for text in named if isinstance(text, str)]

@@ -170,3 +170,20 @@ class Published:
     names: Annotated[
         Mapping[str, str], Described("Row of the published table for each strategy.")
     ] = field(default_factory=dict)
+
+
+def split_strategies(text: str) -> list[str]:
+    """Split at commas that are not inside brackets, where they separate values of a setting.
+
+    >>> split_strategies("ahfal@budget=[2,4], margin,")
+    ['ahfal@budget=[2,4]', 'margin']
+    """
+    parts = [""]
+    depth = 0
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
