@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, final
 
 import pytest
 
-from fallow.deployment.building import LARGE, with_secure_sums
+from fallow.core import client
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.names import OWN
+from fallow.core.types import Values
+from fallow.core.values import Real
+from fallow.core.view import View
+from fallow.deployment.building import LARGE, build_study, with_secure_sums
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig, config_from
+from tests.deployment.hosts import agreement
 
 SOLVED = config_from({"name": "trial", "training": "closed-form", "strategy": "margin"})
 
@@ -45,3 +54,40 @@ def test_who_agreed_to_show_parts_has_none() -> None:
 
 def test_two_sites_have_none() -> None:
     assert with_secure_sums(SOLVED, 2) is SOLVED
+
+
+@final
+@dataclass(frozen=True)
+class Telling:
+    """Query strategy of a user, whose contributions disclose examples."""
+
+    shown: Literal["totals", "parts"] = "totals"
+    contract: ClassVar[Contract] = Contract("Telling")
+
+    def query(self, ask: Ask, budget: Any, memo: Any) -> Any:
+        ask.sum(self.measure)
+        return memo
+
+    @client.sum(
+        "aggregates of the first column",
+        returns={"total": Real()},
+        reveals_parts="the coordinator sees the first column of each site",
+    )
+    def measure(self, view: View) -> Values:
+        return {"total": view.rows()[:, 0].sum()}
+
+
+@pytest.mark.parametrize(
+    ("fields", "secure_sum", "is_refused"),
+    [("", "false", True), (":shown=parts", "false", False), ("", "true", False)],
+)
+def test_a_strategy_of_a_user_that_shows_parts_needs_secure_sums_or_an_agreement(
+    fields: str, secure_sum: str, is_refused: bool
+) -> None:
+    strategy = f"strategy={__name__}:Telling{fields}"
+    agreed = agreement(strategy, f"privacy.secure_sum={secure_sum}", names=OWN)
+    if not is_refused:
+        build_study(agreed)
+        return
+    with pytest.raises(ValueError, match=r"needs secure aggregation.*first column of each"):
+        build_study(agreed)

@@ -44,7 +44,7 @@ def test_singular_vectors_of_the_wrong_number_of_rows_are_refused(size: int) -> 
     columns = leverage.find_columns(ask, strategy.totals, strategy.spread, intercept=True)
     strategy.score_rows(ask, columns)
     with pytest.raises(
-        RuntimeError, match=f"12 examples were masked and {size} were returned"
+        RuntimeError, match=f"12 examples are in the pool and {size} were returned"
     ):
         ask.keep(
             strategy.unmask, to={"b": {"left": torch.zeros(size, 6).double()}}, width=6

@@ -136,6 +136,9 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         measurements=find_measurements(config, is_regression=schema.task == "regression"),
     )
     _check_shown(agreement, methods["training"], "training", config.training)
+    # other query strategies disclose only means of several examples
+    if isinstance(methods["query"], ContributionDisclosure):
+        _check_shown(agreement, methods["query"], "strategy", config.strategy)
     _check_tuned(agreement, methods)
     playing = _choose_playing(agreement, methods)
     _check_noisy(agreement, playing)

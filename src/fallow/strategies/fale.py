@@ -489,7 +489,8 @@ class FALE:
         self, view: View, mean: Tensor, unit: Tensor, lead: str, basis: Tensor
     ) -> Values:
         rotation = rotate_columns(view, unit, lead, basis)
-        return {"tau": leverage.leverages(view.rows(), mean, rotation)}
+        tau = leverage.leverages(view.rows(), mean, rotation)
+        return {"tau": tau, "pool": self.find_first_pool(view)}
 
     @client.keep(
         "number of stored tensors",
@@ -500,12 +501,16 @@ class FALE:
         when=lambda self: self.mode == "fedsvd",
     )
     def unmask(self, view: View, left: Tensor, width: int) -> Values:
-        if len(left) != view.pool:
+        pool = self.find_first_pool(view)
+        if len(left) != len(pool):
             raise ValueError(
-                f"{view.pool} examples were masked and {len(left)} were returned"
+                f"{len(pool)} examples are in the pool and {len(left)} were returned: if an example "
+                "has left since they were masked, 'fallow coordinate advance' queries without this "
+                "site in this cycle"
             )
         u = unmix(left, view.secret("mask"), width)
-        return {"tau": leverage.scores(u)}
+        is_in = torch.isin(pool, view.positions)
+        return {"tau": leverage.scores(u)[is_in], "pool": pool}
 
     @client.sum(
         "aggregates of leverage scores",
@@ -583,13 +588,30 @@ class FALE:
 
     def clocks(self, view: View, mass: float, rows: int) -> Clocks:
         rate = (1 - self.mixture) * self.tau(view) / mass + self.mixture / rows
-        return start_clocks(rate, view.stream("clocks"))
+        is_in = torch.isin(self.find_first_pool(view), view.positions)
+        of_first = torch.zeros(len(is_in), dtype=rate.dtype)
+        of_first[is_in] = rate
+        clocks = start_clocks(of_first, view.stream("clocks"))
+        return Clocks(rate, clocks.first[is_in])
 
     def tau(self, view: View) -> Tensor:
         """Return the score of each example of the pool, (m,)."""
-        if self.mode == "fedsvd":
-            return view.memory["unmask"]["tau"]
-        return view.memory["score"]["tau"]
+        return view.memory[self._scored_by]["tau"]
+
+    def find_first_pool(self, view: View) -> Tensor:
+        """Return the positions of the pool when it was first scored in this cycle, (n,).
+
+        An example that leaves later in the query must not change the draws of the others.
+        """
+        before = view.memory.get(self._scored_by)
+        if before is None:
+            return view.positions
+        return before["pool"]
+
+    @property
+    def _scored_by(self) -> str:
+        """Client function that stores the scores of a site."""
+        return "unmask" if self.mode == "fedsvd" else "score"
 
 
 def rotate_columns(
