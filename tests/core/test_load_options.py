@@ -33,6 +33,7 @@ OTHER: dict[str, Any] = {
     "classes": ("a", "b"),
     "physical_range": (0.0, 1.0),
     "channels": "last",
+    "pages": "each",
 }
 """Values other than the default; other options are texts."""
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fallow.data import from_folder, open_dataset, read_rows
-from fallow.data.loaders.dicom import read_scan
+from fallow.data.loaders.dicom import read_scans
 from fallow.data.loaders.images import read_images
 from tests.data.test_own_images import dicom
 from tests.each import each_of
@@ -49,7 +49,7 @@ def test_values_are_physical(
     stored: np.ndarray, bits: int, elements: Header, ends: list[float], tmp_path: Path
 ) -> None:
     dicom(tmp_path / "a.dcm", stored, bits, **elements)
-    scan = read_scan(tmp_path / "a.dcm")
+    (scan,) = read_scans(tmp_path / "a.dcm")
     assert scan.unit == "CT in HU"
     assert [scan.values[0, 0, 0], scan.values[0, 1, 1]] == ends
 
@@ -71,7 +71,7 @@ def test_a_palette_has_colors(tmp_path: Path) -> None:
         colors[f"{color}PaletteColorLookupTableDescriptor"] = [4, 0, 16]
         colors[f"{color}PaletteColorLookupTableData"] = table if color == "Red" else black
     dicom(tmp_path / "a.dcm", steps(), 8, "PALETTE COLOR", **colors)
-    levels = read_scan(tmp_path / "a.dcm").values
+    levels = read_scans(tmp_path / "a.dcm")[0].values
     assert levels.shape == (3, 2, 2)
     assert levels[:, 0, 1].tolist() == [255, 0, 0] and levels[:, 0, 0].tolist() == [0, 0, 0]
 
@@ -148,7 +148,7 @@ DAMAGED = {
 def test_odd_files_are_refused(elements: Header, message: str, tmp_path: Path) -> None:
     dicom(tmp_path / "a.dcm", steps(), 12, **elements)
     with pytest.raises(ValueError, match=message):
-        read_scan(tmp_path / "a.dcm")
+        read_scans(tmp_path / "a.dcm")
 
 
 def test_a_compressed_file_is_not_unpacked(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_compressed_file_is_not_unpacked(tmp_path: Path) -> None:
     dataset.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
     dataset.save_as(tmp_path / "b.dcm")
     with pytest.raises(ValueError, match=r"the whole file is compressed \(deflated\)"):
-        read_scan(tmp_path / "b.dcm")
+        read_scans(tmp_path / "b.dcm")
 
 
 def test_damaged_bytes_are_read_or_refused(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_damaged_bytes_are_read_or_refused(tmp_path: Path) -> None:
             damaged[at] = draw.integers(256)
         file.write_bytes(bytes(damaged))
         try:
-            scan = read_scan(file)
+            (scan,) = read_scans(file)
         except ValueError:
             continue
         assert scan.values.ndim == 3

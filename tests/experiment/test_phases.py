@@ -96,6 +96,7 @@ DATA = {
     "resplit",
     "group",
     "physical_range",
+    "pages",
     "features",
     "precision",  # of a device, next to its name
 }

@@ -106,6 +106,13 @@ class LoadOptions:
             ("images",),
         ),
     ] = ()
+    pages: Annotated[
+        Literal["refuse", "each"],
+        Option(
+            "Files with several pages or frames: refused, or each page is one example.",
+            ("images",),
+        ),
+    ] = "refuse"
     channels: Annotated[
         Literal["auto", "first", "last"],
         Option(
@@ -131,6 +138,7 @@ class LoadKeywords(TypedDict, total=False):
     sheet: str | None
     header_row: int | None
     physical_range: Sequence[float]
+    pages: Literal["refuse", "each"]
     channels: Literal["auto", "first", "last"]
 
 

@@ -61,11 +61,14 @@ class Scan:
         Modality and unit of the values, such as "CT in HU"; None without a rescale slope.
     is_inverted : bool
         Whether the lowest value is white.
+    window : tuple of float, optional
+        Smallest and largest value of the first window for display, which is not applied.
     """
 
     values: Levels
     unit: str | None = None
     is_inverted: bool = False
+    window: PhysicalRange | None = None
 
     def scale(self, values_range: PhysicalRange) -> Levels:
         """Return levels from 0 (black) to 255, with the values outside the range clipped."""
@@ -92,52 +95,98 @@ def has_mark(content: bytes) -> bool:
     return content[len(PREAMBLE) :].startswith(MARK)
 
 
-def measure_scan(file: Path) -> tuple[int, ...]:
-    """Return (channels, height, width) by the header; (1, 0, 0) if it is damaged."""
+def measure_scan(file: Path) -> tuple[tuple[int, ...], int]:
+    """Return (channels, height, width) and frames by the header; (1, 0, 0), 1 if it is damaged."""
     pydicom = import_optional("pydicom", "pydicom", PURPOSE)
     try:
         _check_not_deflated(file)
         dicom = pydicom.dcmread(file, stop_before_pixels=True)
-        return (int(dicom.SamplesPerPixel), int(dicom.Rows), int(dicom.Columns))
+        shape = (int(dicom.SamplesPerPixel), int(dicom.Rows), int(dicom.Columns))
+        return shape, _count_frames(dicom)
     except Exception:  # pydicom raises any error for a damaged file
-        return (1, 0, 0)
+        return (1, 0, 0), 1
 
 
-def read_scan(file: Path) -> Scan:
-    """Read the image in a DICOM file.
+def _count_frames(dicom: Any) -> int:
+    return int(getattr(dicom, "NumberOfFrames", 1) or 1)
 
-    Raises ValueError for a damaged file, and for one with several frames.
+
+def read_scans(file: Path, most_frames: int = 1) -> list[Scan]:
+    """Read the frames in a DICOM file.
+
+    Raises ValueError for a damaged file, and for one with more frames.
     """
     pydicom = import_optional("pydicom", "pydicom", PURPOSE)
     # pydicom raises any error for a damaged file
     with explain_errors(f"{file} could not be read as DICOM: ", of=Exception):
         _check_not_deflated(file)
         dicom = pydicom.dcmread(file)
-        frames = int(getattr(dicom, "NumberOfFrames", 1) or 1)
-        if frames != 1:
+        n_frames = _count_frames(dicom)
+        if n_frames > most_frames:
             raise ValueError(
-                f"it has {frames} frames; save each as a file of its own (series and volumes "
-                "are not read as one example)"
+                f"it has {n_frames} frames; save each as a file of its own (in a simulation, "
+                "--pages each makes each an example)"
             )
-        interpretation = str(dicom.PhotometricInterpretation)
         stored = _read_stored(dicom)
-        if interpretation not in GRAY_IMAGES:
-            return Scan(_read_colors(dicom, stored, interpretation))
-        is_inverted = interpretation == "MONOCHROME1"
-        if _has_rescale(dicom):
-            operations = import_optional("pydicom.pixels", "pydicom", PURPOSE)
-            with np.errstate(all="ignore"):  # checked in the next line
-                values = np.asarray(operations.apply_modality_lut(stored, dicom))
-            if not np.isfinite(values).all():
-                raise ValueError("its rescale slope or intercept is not finite; correct it")
-            physical = values.astype(np.float64)[None]
-            return Scan(physical, _name_unit(dicom), is_inverted)
-        bits = int(dicom.BitsStored)
-        lowest = 0
-        if int(dicom.PixelRepresentation):
-            lowest = -(2 ** (bits - 1))
-        whole = Scan(stored.astype(np.float64)[None], is_inverted=is_inverted)
-        return Scan(whole.scale((lowest, lowest + 2**bits - 1)))
+        frames = [stored] if n_frames == 1 else list(stored)
+        return [_read_frame(dicom, frame, number) for number, frame in enumerate(frames)]
+
+
+def _read_frame(dicom: Any, stored: npt.NDArray[Any], number: int) -> Scan:
+    """Return a frame from its stored numbers: (h, w) or (h, w, 3)."""
+    interpretation = str(dicom.PhotometricInterpretation)
+    if interpretation not in GRAY_IMAGES:
+        return Scan(_read_colors(dicom, stored, interpretation))
+    is_inverted = interpretation == "MONOCHROME1"
+    rescale = _find_rescale(dicom, number)
+    if rescale is not None:
+        operations = import_optional("pydicom.pixels", "pydicom", PURPOSE)
+        with np.errstate(all="ignore"):  # checked in the next line
+            values = np.asarray(operations.apply_modality_lut(stored, rescale))
+        if not np.isfinite(values).all():
+            raise ValueError("its rescale slope or intercept is not finite; correct it")
+        physical = values.astype(np.float64)[None]
+        unit = _name_unit(dicom, rescale)
+        return Scan(physical, unit, is_inverted, _find_window(dicom))
+    bits = int(dicom.BitsStored)
+    lowest = 0
+    if int(dicom.PixelRepresentation):
+        lowest = -(2 ** (bits - 1))
+    whole = Scan(stored.astype(np.float64)[None], is_inverted=is_inverted)
+    levels = whole.scale((lowest, lowest + 2**bits - 1))
+    return Scan(levels, window=_find_window(dicom))
+
+
+def _find_rescale(dicom: Any, number: int) -> Any:
+    """Return the part of a file with the rescale slope of a frame, or None.
+
+    Enhanced files have it in functional groups, of the frame or of all frames.
+    """
+    groups = []
+    per_frame = getattr(dicom, "PerFrameFunctionalGroupsSequence", None) or ()
+    groups += per_frame[number : number + 1]
+    groups += list(getattr(dicom, "SharedFunctionalGroupsSequence", None) or ())
+    parts = [dicom]
+    for group in groups:
+        parts += list(getattr(group, "PixelValueTransformationSequence", None) or ())
+    for part in parts:
+        if "ModalityLUTSequence" in part or "RescaleSlope" in part:
+            return part
+    return None
+
+
+def _find_window(dicom: Any) -> PhysicalRange | None:
+    """Return the first window for display, None without a valid one."""
+    try:
+        (center, *_), (width, *_) = (
+            np.atleast_1d(np.asarray(dicom[name].value, dtype=np.float64)).tolist()
+            for name in ("WindowCenter", "WindowWidth")
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+    if not width > 0 or not math.isfinite(center):
+        return None
+    return center - width / 2, center + width / 2
 
 
 def _check_not_deflated(file: Path) -> None:
@@ -206,14 +255,10 @@ def _read_colors(dicom: Any, stored: npt.NDArray[Any], interpretation: str) -> L
     return levels.transpose(2, 0, 1)  # of (h, w, 3)
 
 
-def _has_rescale(dicom: Any) -> bool:
-    return "ModalityLUTSequence" in dicom or "RescaleSlope" in dicom
-
-
-def _name_unit(dicom: Any) -> str:
+def _name_unit(dicom: Any, rescale: Any) -> str:
     """Return the modality and the unit of physical values, such as "CT in HU"."""
     modality = str(getattr(dicom, "Modality", "") or "")
-    unit = str(getattr(dicom, "RescaleType", "") or "")
+    unit = str(getattr(rescale, "RescaleType", "") or "")
     if modality == "CT":
         unit = unit or "HU"  # the standard requires it
     modality = modality or "unknown modality"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -12,6 +12,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from fallow.core.load_options import DEFAULTS, LoadOptions
 from fallow.core.optional import import_optional
 from fallow.core.wording import count_noun, join_some
 from fallow.data.loaders.dicom import (
@@ -19,16 +20,20 @@ from fallow.data.loaders.dicom import (
     TAILS,
     PhysicalRange,
     Scan,
+    check_range,
     choose_range,
     is_dicom,
     measure_scan,
-    read_scan,
+    read_scans,
 )
 from fallow.data.loaders.pixels import (
     DEEP,
     GRAY,
+    MOST_PAGES,
     PNG_HEAD,
     ImageError,
+    count_pages,
+    list_pages,
     measure_png,
     open_image,
     show_image,
@@ -91,6 +96,8 @@ class Images:
         Regression targets, NaN for unlabeled images.
     physical_range : tuple of float, optional
         Physical values that are black and white; None for images without units.
+    groups : tuple of int, optional
+        File of each image, if some have several pages; None otherwise.
     """
 
     x: npt.NDArray[np.float32]
@@ -102,6 +109,7 @@ class Images:
     findings: tuple[Finding, ...] = ()
     targets: npt.NDArray[np.float64] | None = None
     physical_range: PhysicalRange | None = None
+    groups: tuple[int, ...] | None = None
 
 
 @final
@@ -112,12 +120,20 @@ class Stack:
     x: npt.NDArray[np.float32]
     physical_range: PhysicalRange | None
     findings: tuple[Finding, ...]
+    file_of: tuple[int, ...]  # position of the file of each image
+
+    @property
+    def groups(self) -> tuple[int, ...] | None:
+        """File of each image as its group; None if each file is one image."""
+        if len({*self.file_of}) == len(self.file_of):
+            return None
+        return self.file_of
 
 
 def read_folder(
     folder: Path,
     notify: ReportBytes = ignore_bytes,
-    physical_range: PhysicalRange | None = None,
+    options: LoadOptions = DEFAULTS,
 ) -> Images:
     """Read every image below the folder, sorted by name, without hidden files.
 
@@ -125,14 +141,15 @@ def read_folder(
     ``val/`` and ``test/``. A folder without images is a class. Images of unusual sizes
     are resized to the most frequent size, with a note. ``notify`` receives the number of bytes
     read. A table in the folder with the columns ``file`` and ``target``, and optionally
-    ``site``, has regression targets: images are then the files in it. ``physical_range``:
-    physical values of DICOM images that are black and white; None: chosen from the images.
+    ``site``, has regression targets: images are then the files in it. ``options``: the range of
+    physical values of DICOM images (default: chosen from the images), and whether each page of a
+    file is an example, which is a group of them.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in site/class/*")
     listed = _find_list(folder)
     if listed is not None:
-        return _read_listed(folder, listed, notify, physical_range)
+        return _read_listed(folder, listed, notify, options)
     splits = _find_splits(folder)
     layout = _find_layout(folder, splits)
     files = layout.files
@@ -142,7 +159,8 @@ def read_folder(
             f"site/{UNLABELED_FOLDER}/*, or in class/* without sites; for regression, add "
             "targets.csv with the columns file and target"
         )
-    stack = _load_files(folder, files, notify, physical_range)
+    stack = _load_files(folder, files, notify, options)
+    files = [files[at] for at in stack.file_of]
     folders = [file.relative_to(folder).parent.parts for file in files]
     sites: tuple[str, ...] | None = None
     if layout.has_sites:
@@ -163,7 +181,10 @@ def read_folder(
         sites=sites,
         is_test=is_test,
         empty_classes=tuple(empty),
-        names=tuple(file.relative_to(folder).as_posix() for file in files),
+        names=_name_pages(
+            [file.relative_to(folder).as_posix() for file in files], stack.file_of
+        ),
+        groups=stack.groups,
         findings=(
             *_find_in_names(folders),
             *warn_of_similar_names("classes", Counter(filter(None, labels)), RENAME),
@@ -347,7 +368,7 @@ def _find_list(folder: Path) -> Path | None:
 
 
 def _read_listed(
-    folder: Path, table: Path, notify: ReportBytes, physical_range: PhysicalRange | None
+    folder: Path, table: Path, notify: ReportBytes, options: LoadOptions
 ) -> Images:
     """Read the images in a table, with their targets."""
     from fallow.data.loaders.table_files import read_file
@@ -373,13 +394,15 @@ def _read_listed(
     sites: tuple[str, ...] | None = None
     if "site" in cells.columns:
         sites = tuple(cells.texts("site"))
-    stack = _load_files(folder, files, notify, physical_range)
+    stack = _load_files(folder, files, notify, options)
+    at = list(stack.file_of)
     return Images(
         x=stack.x,
         labels=(),
-        targets=targets,
-        sites=sites,
-        names=names,
+        targets=targets[at],
+        sites=None if sites is None else tuple(sites[file] for file in at),
+        names=_name_pages([names[file] for file in at], at),
+        groups=stack.groups,
         findings=(note(f"regression targets were read from {table.name}"), *stack.findings),
         physical_range=stack.physical_range,
     )
@@ -389,11 +412,17 @@ def _load_files(
     folder: Path,
     files: Sequence[Path],
     notify: ReportBytes,
-    physical_range: PhysicalRange | None,
+    options: LoadOptions,
 ) -> Stack:
     """Load files as one array in the most frequent size, and describe the changes."""
-    _check_fits(folder, files)
-    loaded = _read_each(files, physical_range=physical_range, notify=notify)
+    most_pages = MOST_PAGES if options.pages == "each" else 1
+    _check_fits(folder, files, most_pages=most_pages)
+    loaded = _read_each(
+        files,
+        physical_range=check_range(options.physical_range),
+        notify=notify,
+        most_pages=most_pages,
+    )
     levels = loaded.levels
     sizes = Counter(pixels.shape[1:] for pixels in levels)
     # the most frequent size; of several the smallest, so that no image is enlarged
@@ -407,7 +436,7 @@ def _load_files(
     if others:
         findings.append(
             note(
-                f"{others} of {len(files)} images were resized to the most frequent size, "
+                f"{others} of {len(levels)} images were resized to the most frequent size, "
                 f"{size[1]} x {size[0]}"
             )
         )
@@ -416,17 +445,45 @@ def _load_files(
         findings.append(
             note(f"{deep} images have more than 8 bits per pixel, all of which are used")
         )
-    return Stack(x, loaded.physical_range, (*findings, *loaded.findings))
+    n_pages = Counter(loaded.file_of)
+    several = sum(n > 1 for n in n_pages.values())
+    if several:
+        findings.append(
+            note(
+                f"{count_noun(several, 'file')} with several pages or frames, of which each is an "
+                "example; those of a file are a group that no split divides",
+                "pages='refuse'",
+            )
+        )
+    return Stack(
+        x, loaded.physical_range, (*findings, *loaded.findings), tuple(loaded.file_of)
+    )
+
+
+def _name_pages(names: Sequence[str], file_of: Sequence[int]) -> tuple[str, ...]:
+    """Return the names of examples: that of the file, with the number of the page of several.
+
+    >>> _name_pages(["a.tif", "b.tif", "b.tif"], [0, 1, 1])
+    ('a.tif', 'b.tif#1', 'b.tif#2')
+    """
+    n_pages = Counter(file_of)
+    page_of: Counter[int] = Counter()
+    shown = []
+    for name, file in zip(names, file_of, strict=True):
+        page_of[file] += 1
+        shown.append(f"{name}#{page_of[file]}" if n_pages[file] > 1 else name)
+    return tuple(shown)
 
 
 @final
 @dataclass(frozen=True)
 class LoadedImages:
-    """Levels of each image, from 0 to 255, with the range of physical values."""
+    """Levels of each image, from 0 to 255, with the range of physical values, and its file."""
 
     levels: list[Pixels]
     physical_range: PhysicalRange | None
     findings: tuple[Finding, ...]
+    file_of: list[int]
 
 
 def _read_each(
@@ -435,8 +492,9 @@ def _read_each(
     size: tuple[int, int] | None = None,
     physical_range: PhysicalRange | None = None,
     notify: ReportBytes = ignore_bytes,
+    most_pages: int = 1,
 ) -> LoadedImages:
-    """Return the levels of each file, resized if a size is given.
+    """Return the levels of each page of each file, resized if a size is given.
 
     Raises ValueError that names the damaged files.
     """
@@ -444,27 +502,33 @@ def _read_each(
     total = sum(sizes)
     done = 0
     images: list[Pixels | Scan] = []
+    file_of: list[int] = []
+    windows: Counter[PhysicalRange] = Counter()
     changes: Counter[str] = Counter()
     errors: dict[Path, str] = {}
     units: dict[str, Path] = {}  # of DICOM images, with the first file of each
-    for file, n_bytes in zip(files, sizes, strict=True):
+    for number, (file, n_bytes) in enumerate(zip(files, sizes, strict=True)):
         try:
-            image, changed = _read_pixels(file, channels)
+            pages = _read_pages(file, channels, most_pages)
         except ValueError as error:
             errors[file] = str(error)
             if len(errors) > MOST_REPORTED:
                 break
             continue
-        if isinstance(image, Scan):
-            units.setdefault(image.unit or STORED_NUMBERS, file)
-            if image.unit is None:
-                image = image.values
-            elif physical_range is not None:
-                image = image.scale(physical_range)
-        if size is not None and not isinstance(image, Scan):
-            image = _resize(image, size)
-        changes.update(changed)
-        images.append(image)
+        for image, changed in pages:
+            if isinstance(image, Scan):
+                units.setdefault(image.unit or STORED_NUMBERS, file)
+                if image.window is not None:
+                    windows[image.window] += 1
+                if image.unit is None:
+                    image = image.values
+                elif physical_range is not None:
+                    image = image.scale(physical_range)
+            if size is not None and not isinstance(image, Scan):
+                image = _resize(image, size)
+            changes.update(changed)
+            images.append(image)
+            file_of.append(number)
         done += n_bytes
         notify(done, total)
     if errors:
@@ -473,10 +537,11 @@ def _read_each(
     for change, times in changes.items():
         findings.append(note(f"{count_noun(times, 'image')} {change}"))
     _check_units(units, physical_range)
+    findings += _note_windows(windows, units, physical_range)
     unit = next(iter(units), STORED_NUMBERS)
     if unit == STORED_NUMBERS:
         levels = [image for image in images if not isinstance(image, Scan)]
-        return LoadedImages(levels, None, tuple(findings))
+        return LoadedImages(levels, None, tuple(findings), file_of)
     chosen = "as given"
     if physical_range is None:
         scans = [image for image in images if isinstance(image, Scan)]
@@ -489,7 +554,28 @@ def _read_each(
         [_finish_scan(image, physical_range, size) for image in images],
         physical_range,
         tuple(findings),
+        file_of,
     )
+
+
+def _note_windows(
+    windows: Counter[PhysicalRange],
+    units: Mapping[str, Path],
+    physical_range: PhysicalRange | None,
+) -> list[Finding]:
+    """Return a note on windows for display, which differ from image to image."""
+    if not windows or physical_range is not None:
+        return []
+    low, high = windows.most_common(1)[0][0]
+    fix = ""
+    if STORED_NUMBERS not in units:
+        fix = f"physical_range=({low:g}, {high:g})"
+    noun = count_noun(windows.total(), "image")
+    sentence = (
+        f"{noun} with a window for display ({count_noun(len(windows), 'different one')}, most "
+        f"often {low:g} to {high:g}), which was not applied: all images have one range"
+    )
+    return [note(sentence, fix)]
 
 
 def _finish_scan(
@@ -616,7 +702,12 @@ def read_images(
                 f"{file} has {_format_size(pixels.shape)} pixels and {files[0].name} has "
                 f"{_format_size(levels[0].shape)}; resize all images to one size"
             )
-    return Stack(_stack(levels, channels), loaded.physical_range, loaded.findings)
+    return Stack(
+        _stack(levels, channels),
+        loaded.physical_range,
+        loaded.findings,
+        tuple(loaded.file_of),
+    )
 
 
 def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.float32]:
@@ -632,7 +723,10 @@ def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.flo
 
 
 def _check_fits(
-    where: Path, files: Sequence[Path], size: tuple[int, int] | None = None
+    where: Path,
+    files: Sequence[Path],
+    size: tuple[int, int] | None = None,
+    most_pages: int = 1,
 ) -> None:
     """Raise ValueError if images do not fit into memory, by their headers.
 
@@ -643,66 +737,75 @@ def _check_fits(
     n_values = 0
     largest = 0
     for file in files:
-        shape, n_bytes = _measure(file)
+        shape, n_bytes, n_pages = _measure(file, most_pages)
         if size is not None:
             shape = (shape[0], *size)
-        n_pixels += n_bytes
-        n_values += math.prod(shape)
+        n_pixels += n_bytes * n_pages
+        n_values += math.prod(shape) * n_pages
         largest = max(largest, n_bytes)
     if size is not None:
         n_pixels = n_values + largest
     check_fits(where, n_pixels + FLOAT * n_values)
 
 
-def _measure(file: Path) -> tuple[tuple[int, ...], int]:
-    """Return (channels, height, width) of an image by its header, and its size in bytes in
-    memory.
+def _measure(file: Path, most_pages: int) -> tuple[tuple[int, ...], int, int]:
+    """Return (channels, height, width) of an image by its header, the size of a page in bytes in
+    memory, and the number of pages, at most ``most_pages``.
 
     An image without a readable header counts 0 pixels; its error is raised when it is read.
     """
     if is_dicom(file):
-        shape = measure_scan(file)
-        return shape, DOUBLE * math.prod(shape)
+        shape, n_frames = measure_scan(file)
+        return shape, DOUBLE * math.prod(shape), min(n_frames, most_pages)
     with file.open("rb") as stream:
         png = measure_png(stream.read(PNG_HEAD))
-    if png is not None:
+    if png is not None and most_pages == 1:
         shape, is_deep = png
-        return shape, math.prod(shape) * (DOUBLE if is_deep else 1)
+        return shape, math.prod(shape) * (DOUBLE if is_deep else 1), 1
+    n_pages = 1
     try:
         with open_image(file, "reading a folder of images") as opened:
             width, height = opened.size
             mode = opened.mode
+            if most_pages > 1:
+                n_pages = min(count_pages(opened), most_pages)
     except ImageError:
-        return (1, 0, 0), 0
+        return (1, 0, 0), 0, 1
     if mode in DEEP:
-        return (1, height, width), DOUBLE * height * width
+        return (1, height, width), DOUBLE * height * width, n_pages
     channels = 3
     if mode in GRAY:
         channels = 1
-    return (channels, height, width), channels * height * width
+    return (channels, height, width), channels * height * width, n_pages
 
 
-def _read_pixels(file: Path, channels: int | None) -> tuple[Pixels | Scan, tuple[str, ...]]:
-    """Return (1, h, w) for a gray image, and (3, h, w) otherwise, and its changes.
+def _read_pages(
+    file: Path, channels: int | None, most_pages: int
+) -> list[tuple[Pixels | Scan, tuple[str, ...]]]:
+    """Return (1, h, w) for each gray page, and (3, h, w) otherwise, and its changes.
 
     The type is uint8, or float64 from 0 to 255 for more than 8 bits; or a DICOM image.
     """
+    pages: list[tuple[Pixels | Scan, tuple[str, ...]]] = []
     if is_dicom(file):
-        scan = read_scan(file)
-        if channels == 1 and len(scan.values) > 1:
-            raise ValueError(f"{file}: it has colors, and the others are gray")
-        return scan, ()
+        for scan in read_scans(file, most_pages):
+            if channels == 1 and len(scan.values) > 1:
+                raise ValueError(f"{file}: it has colors, and the others are gray")
+            pages.append((scan, ()))
+        return pages
     try:
         with open_image(file, "reading a folder of images") as opened:
-            shown = show_image(opened)
-            if channels == 1 and not shown.is_gray:
-                raise ImageError("it has colors, and the others are gray")
-            return shown.levels, shown.changes
+            shown_pages = [show_image(opened)] if most_pages == 1 else list_pages(opened)
+            for shown in shown_pages:
+                if channels == 1 and not shown.is_gray:
+                    raise ImageError("it has colors, and the others are gray")
+                pages.append((shown.levels, shown.changes))
     except ImageError as error:
         raise ValueError(
             f"{file} could not be read as an image: {error}; remove other files from a "
             f"folder of images{_say_of_texts(file)}"
         ) from error
+    return pages
 
 
 def _say_of_texts(file: Path) -> str:

@@ -31,7 +31,6 @@ from fallow.core.wording import count_noun
 from fallow.data.catalog.named import load, load_outline, load_path
 from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
 from fallow.data.loaders.archive import read_arrays
-from fallow.data.loaders.dicom import check_range
 from fallow.data.loaders.giveaways import find_giveaways
 from fallow.data.loaders.images import read_folder
 from fallow.data.loaders.labels import TaskChoice, encode_labels, encode_test_labels
@@ -371,7 +370,7 @@ def from_folder(
     unlabeled. Raises ValueError with the file if an image cannot be read.
     """
     folder = find_existing(path)
-    result = read_folder(folder, notify, check_range(options.physical_range))
+    result = read_folder(folder, notify, options)
     classes = options.classes
     sites = None
     if result.sites is not None:
@@ -383,6 +382,7 @@ def from_folder(
         task = "regression"
     if result.empty_classes and not classes:
         classes = sort_names({*result.labels, *result.empty_classes} - {""})
+    groups = None if result.groups is None else np.array(result.groups)
     train = np.arange(len(result.x))
     tests: dict[str, Any] = {}
     if result.is_test is not None:
@@ -391,10 +391,13 @@ def from_folder(
         tests = {"x_test": result.x[test], "y_test": labels[test]}
         if sites is not None:
             tests["sites_test"] = sites[test]
+        if groups is not None:
+            tests["groups_test"] = groups[test]
     dataset = from_arrays(
         result.x if result.is_test is None else result.x[train],
         labels[train],
-        None if sites is None else sites[train],
+        take_names(sites, train),
+        groups=take_names(groups, train),
         ids=[result.names[row] for row in train],
         name=folder.name,
         task=task,
@@ -403,6 +406,13 @@ def from_folder(
         **tests,
     )
     return replace(dataset, physical_range=result.physical_range)
+
+
+def take_names(
+    names: npt.NDArray[Any] | None, rows: npt.NDArray[np.int64]
+) -> npt.NDArray[Any] | None:
+    """Return the names of some examples, or None for None."""
+    return None if names is None else names[rows]
 
 
 def sort_names(names: Iterable[str]) -> tuple[str, ...]:

@@ -243,17 +243,43 @@ class ShownImage:
         return images.fromarray(self.levels[0].round().astype(np.uint8))
 
 
-def show_image(image: Any) -> ShownImage:
+MOST_PAGES = 1000
+"""Limit of the pages of a file."""
+
+
+def count_pages(image: Any) -> int:
+    """Return the number of pages or frames of an image of `open_image`.
+
+    A photograph of format MPO has further views of the same scene, which do not count.
+    """
+    if image.format == "MPO":
+        return 1
+    return int(getattr(image, "n_frames", 1))
+
+
+def list_pages(image: Any) -> Iterator[ShownImage]:
+    """Yield each page of an image of `open_image`.  Raises ImageError for too many."""
+    n_pages = count_pages(image)
+    if n_pages > MOST_PAGES:
+        raise ImageError(f"it has {n_pages:,} pages or frames, more than {MOST_PAGES:,}")
+    for page in range(n_pages):
+        image.seek(page)
+        yield show_image(image, is_page=True)
+
+
+def show_image(image: Any, *, is_page: bool = False) -> ShownImage:
     """Return an image of `open_image` as a viewer shows it.
 
     It is turned by its orientation, put on white where it is transparent, and converted to
-    sRGB by its color profile. Raises ImageError for several pages or frames, and for pixels
-    that are not gray or colors of 8 bits, or gray of 16 bits.
+    sRGB by its color profile. is_page: whether the current page of several is meant. Raises
+    ImageError for several pages or frames, and for pixels that are not gray or colors of 8 bits,
+    or gray of 16 bits.
     """
-    # a photograph of format MPO has further views of the same scene
-    if getattr(image, "is_animated", False) and image.format != "MPO":
+    n_pages = count_pages(image)
+    if n_pages > 1 and not is_page:
         raise ImageError(
-            f"it has {image.n_frames} pages or frames; save each as a file of its own"
+            f"it has {n_pages} pages or frames; save each as a file of its own (in a simulation, "
+            "--pages each makes each an example)"
         )
     if image.mode not in (*GRAY, *COLOR, *DEEP):
         raise ImageError(
