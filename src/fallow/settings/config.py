@@ -164,9 +164,10 @@ class ExperimentConfig(LoadOptions):
 
     The configuration is stored in ``study.json``.
 
-    The default of ``training`` depends on the entry point.  It is FedAvg for an
-    `ExperimentConfig` created directly.  It is `ClosedForm` for `fallow.run`,
-    `fallow.compare` and files without ``base``.
+    The defaults of ``training`` and ``partition`` depend on the entry point.  They are FedAvg
+    and exact-dirichlet with alpha 0.1 for an `ExperimentConfig` created directly.  They are
+    `ClosedForm` and the sites in the data, otherwise iid, for `fallow.run`, `fallow.compare`
+    and files without ``base``.
 
     Parameters
     ----------

@@ -17,8 +17,7 @@ MEANINGS: dict[str, str] = {
     "standardize": "Feature scaling; auto: over all sites for your own tables and for "
     "regression; ranges: by the agreed ranges of columns, at real sites.",
     "target_scale": "Examples whose mean and variance standardize regression targets.",
-    "partition": "Distribution of the examples over the sites ('fallow partitions'). Default of your "
-    "own data without an experiment configuration: the sites in the data, otherwise iid.",
+    "partition": "Distribution of the examples over the sites ('fallow partitions').",
     "sites": "Number of sites; 0 with the natural partition: all sites in the data.",
     "flip": "Number of sites with wrong labels; scores cover the other sites.",
     # model and training

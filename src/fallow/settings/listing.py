@@ -27,6 +27,7 @@ SKIPPED = ("name",)
 """Settings that are not listed: the name of a configuration is that of its file."""
 
 DEFAULTS = {
+    "partition": "natural with sites in the data, otherwise iid",
     "training": "closed-form",
     "training_config.stages": "by model family",
     "training_config.batch_size": "by model family",
