@@ -187,7 +187,7 @@ def real(
     agreed = alike.agreement
     address = f"127.0.0.1:{free_port()}"
     plan = coordinator.folder.StudyPlan(
-        "hospitals", config, agreed.schema, agreed.sites, 0, details, 1, transport=transport
+        "hospitals", config, agreed.schema, agreed.sites, 0, details, transport=transport
     )
     coordinator_folder = CoordinatorFolder.create(
         folder / LEADER, plan, address, ["127.0.0.1"]

@@ -20,9 +20,7 @@ def test_the_keys_of_a_coordinator_are_for_its_owner_alone_whatever_the_umask(
     tmp_path: Path,
 ) -> None:
     config = agreement("strategy=entropy").config
-    plan = coordinator.folder.StudyPlan(
-        "hospitals", config, SCHEMA, SITES, 0, Timeouts(), 1
-    )
+    plan = coordinator.folder.StudyPlan("hospitals", config, SCHEMA, SITES, 0, Timeouts())
     before = os.umask(0)
     try:
         made = CoordinatorFolder.create(tmp_path / "study", plan)
@@ -34,9 +32,7 @@ def test_the_keys_of_a_coordinator_are_for_its_owner_alone_whatever_the_umask(
 
 def test_a_study_that_has_changed_since_a_site_joined_has_no_keys(tmp_path: Path) -> None:
     config = agreement("strategy=entropy").config
-    plan = coordinator.folder.StudyPlan(
-        "hospitals", config, SCHEMA, SITES, 0, Timeouts(), 1
-    )
+    plan = coordinator.folder.StudyPlan("hospitals", config, SCHEMA, SITES, 0, Timeouts())
     made = CoordinatorFolder.create(tmp_path / "study", plan)
     write_json(made.path / "sites.json", {"north": {"name": "north", "study": "another"}})
     with pytest.raises(ValueError, match="has changed since north joined"):

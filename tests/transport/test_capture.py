@@ -123,7 +123,6 @@ def captured(
         (OTHER, PLANTED),
         0,
         waits,
-        1,
         transport=transport,
         plan=AnswerPlan(answers=2, send_agreement=True),
     )
