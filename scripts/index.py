@@ -122,6 +122,12 @@ FOUND_BY_NAME = (
         "Partitions inside another one",
         without=("LongTail",),
     ),
+    Listing(
+        "fallow.measurements.named",
+        "fallow.measurements",
+        ("title", "fold"),
+        "Measurements",
+    ),
 )
 """Modules of classes that settings name, and that have no public names of their own."""
 

@@ -4,7 +4,7 @@
     python scripts/measure_disclosure.py --data-dir DATA --sums exact     # without noise
     python scripts/measure_disclosure.py --data-dir DATA --sums 8 heart   # some of them
 
-Each case is one run of closed-form training, attacked by the setting ``measure="disclosure"``.  All
+Each case is one run of closed-form training, attacked by the setting ``measure=["disclosure"]``.  All
 labels are in one training phase, but for ``releases``: four phases each add one label per site.  With
 noise, delta is 1e-5 for a run.
 """
@@ -112,7 +112,7 @@ def measure(name: str, sums: str, data_dir: Path) -> Iterator[AttackResult]:
         fl.Random(),
         encoder=encoder,
         initial=LABELS[name],
-        measure="disclosure",
+        measure=["disclosure"],
         progress=False,
         **settings,
     )

@@ -106,6 +106,11 @@ KINDS = (
         ("encoders/hashed_text.py",),
     ),
     Kind(
+        "measurement",
+        "Fairness",
+        ("measurements/fairness.py",),
+    ),
+    Kind(
         "transport",
         "HttpsTransport",
         (

@@ -53,7 +53,11 @@ CLOSED: dict[str, Any] = {
     "rounds": 1,
 }
 STUDIES: dict[str, dict[str, Any]] = {
-    "ahfal": {"metrics": ("auroc", "f1", "calibration-error"), "coverage": 0.8},
+    "ahfal": {
+        "metrics": ("auroc", "f1", "calibration-error"),
+        "coverage": 0.8,
+        "measure": ("fairness",),
+    },
     "a local model from scratch, half of the sites in a round": {
         "strategy": Spec("logo"),
         "participation": 0.5,
@@ -357,7 +361,10 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
                 assert real["evaluation_set"]["score"] == pytest.approx(score, abs=1e-6)
         assert_same_metrics(real, record)
         assert real.get("prediction_sets") == record.get("prediction_sets")
+        assert real.get("measured") == record.get("measured")
+        assert ("measured" in real) == ("measure" in STUDIES[name])
     card = (simulation.coordinator_folder / CARD).read_text()
+    assert ("- Fairness of accuracy" in card) == ("measured" in records[-1])
     for line in list_metrics(records[-1].get("metrics", {}), simulation.data.classes):
         assert f"- {line}" in card
     simulation.close()

@@ -40,7 +40,7 @@ OTHER: dict[str, Any] = {
     "score_rounds": 1,
     "metrics": ("auroc",),
     "coverage": 0.9,
-    "measure": "disclosure",
+    "measure": ("disclosure",),
     "executor": "loop",
     "channels_last": True,
     "dtype": "float64",

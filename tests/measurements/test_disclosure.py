@@ -49,7 +49,7 @@ def run(**settings: Any) -> Run:
 
 def measure(**settings: Any) -> dict[str, AttackResult]:
     """Return the attacks on a run, by what the attacker sees."""
-    records = run(measure="disclosure", **settings).records
+    records = run(measure=["disclosure"], **settings).records
     attacks: list[AttackResult] = records["disclosure"].iloc[-1]
     return {attack["attack"]: attack for attack in attacks}
 

@@ -73,7 +73,7 @@ class RunSettings(LoadKeywords, total=False):
     score_rounds: int | None
     metrics: Sequence[str] | None
     coverage: float | None
-    measure: Literal["none", "disclosure"] | None
+    measure: Sequence[str] | None
     executor: str | None
     channels_last: bool | None
     device: Device | None

@@ -35,7 +35,12 @@ from fallow.experiment.encoding import encoder_for_texts
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardized
 from fallow.privacy.settings import SMALLEST, check_targets
-from fallow.settings.config import ExperimentConfig, fields_of_training, named_classes
+from fallow.settings.config import (
+    DISCLOSURE,
+    ExperimentConfig,
+    fields_of_training,
+    named_classes,
+)
 from fallow.settings.spec import Spec
 from fallow.settings.sums import find_promise
 from fallow.settings.training_defaults import REGRESSION, complete_from
@@ -438,9 +443,9 @@ def at_sites(
         raise ValueError(
             f"flip is {config.flip}, but wrong labels are for simulations only; set flip=0"
         )
-    if config.measure != "none":
+    if DISCLOSURE in config.measure:
         raise ValueError(
-            f"measure is {config.measure!r}, which compares with the true examples "
+            "measure lists 'disclosure', which compares with the true examples "
             "of all sites, for simulations only; omit it, and use 'fallow site attack' at a site"
         )
     if config.target_scale == "oracle" and schema.task == "regression":

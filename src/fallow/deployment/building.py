@@ -48,7 +48,7 @@ from fallow.experiment.encoding import (
     shape_after,
     with_encoder,
 )
-from fallow.experiment.measuring import find_measurements
+from fallow.experiment.measuring import find_measurements, refuse_without_sites
 from fallow.experiment.methods import ModelMaker, executor_of, methods_of
 from fallow.experiment.scale import is_standardized
 from fallow.experiment.suitability import check_task
@@ -142,6 +142,10 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     _check_tuned(agreement, methods)
     playing = _choose_playing(agreement, methods)
     _check_noisy(agreement, playing)
+    if config.privacy.secure_sum:
+        refuse_without_sites(
+            config, "secure aggregation hides them; set privacy.secure_sum=false"
+        )
     return BuiltStudy(
         model=model,
         layout=layout,

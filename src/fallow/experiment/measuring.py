@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
+from fallow.core.build import find
 from fallow.core.types import SiteId, Values
 from fallow.core.values import Kind
-from fallow.measurements.base import KeptMeasurement, Measurement, ScoredExamples
+from fallow.core.wording import join_words
+from fallow.engine.score_metrics import Task
+from fallow.measurements import named
+from fallow.measurements.base import (
+    IntervalScores,
+    KeptMeasurement,
+    Measurement,
+    NamedMeasurement,
+    ScoredExamples,
+)
 from fallow.measurements.metrics import Metrics
 from fallow.measurements.prediction_sets import PredictionSets
+from fallow.settings.config import DISCLOSURE
 
 if TYPE_CHECKING:
     from fallow.experiment.record import Measured
@@ -31,7 +42,32 @@ def find_measurements(
         requested.append(Metrics(config.metrics, is_regression))
     if config.coverage is not None:
         requested.append(PredictionSets(config.coverage, is_regression))
-    return tuple(requested)
+    return (*requested, *find_named(config))
+
+
+def find_named(config: ExperimentConfig) -> list[NamedMeasurement]:
+    """Return the measurements of the setting ``measure``, without the attacks of disclosure."""
+    return [find(named, name)() for name in config.measure if name != DISCLOSURE]
+
+
+def check_measurements(config: ExperimentConfig, task: Task) -> None:
+    """Raise ValueError if a measurement of the setting ``measure`` is for another task."""
+    for measurement in find_named(config):
+        if task not in measurement.tasks:
+            raise ValueError(
+                f"measure lists {measurement.name!r}, which is for {join_words(measurement.tasks)}, "
+                f"and {config.data} is a {task} task; omit it"
+            )
+
+
+def refuse_without_sites(config: ExperimentConfig, reason: str) -> None:
+    """Raise ValueError if a measurement needs the scores of each site; ``reason``: of their absence."""
+    for measurement in find_named(config):
+        if measurement.needs_sites:
+            raise ValueError(
+                f"measure lists {measurement.name!r}, which compares the scores of sites, and "
+                f"{reason}, or omit it"
+            )
 
 
 def measure_examples(measurements: Measurements, examples: ScoredExamples) -> Values:
@@ -61,7 +97,16 @@ def fold_sums(
 
     total: sums and test counts over all sites.  of_sites: those of each site, if known.
     """
-    results = {item.name: item.fold(total, of_sites) for item in measurements}
+    results: dict[str, Any] = {}
+    measured: dict[str, dict[str, IntervalScores]] = {}
+    for measurement in measurements:
+        result = measurement.fold(total, of_sites)
+        if isinstance(measurement, NamedMeasurement):
+            measured[measurement.name] = result
+        else:
+            results[measurement.name] = result
+    if measured:
+        results["measured"] = measured
     return cast("Measured", results)
 
 
@@ -69,9 +114,11 @@ def describe_results(
     measurements: Measurements, results: Mapping[str, Any], classes: Sequence[str]
 ) -> Iterator[str]:
     """Yield the lines of a model card about the results that are known."""
+    measured = results.get("measured", {})
     for measurement in measurements:
-        if results.get(measurement.name) is not None:
-            yield from measurement.describe(results[measurement.name], classes)
+        result = results.get(measurement.name, measured.get(measurement.name))
+        if result is not None:
+            yield from measurement.describe(result, classes)
 
 
 # -- values that sites keep with the final model --------------------------------------------------

@@ -118,6 +118,11 @@ def methods_of(
     return values
 
 
+def is_personal(method: Method) -> bool:
+    """Return whether a training algorithm trains personalized models."""
+    return type(method).__module__.startswith(personal.__name__)
+
+
 def has_gradient_steps(config: ExperimentConfig) -> bool:
     """Return whether the training algorithm of a configuration has gradient steps at sites."""
     return _takes_training_config(_find_trainer(config.training.name, OWN))
@@ -144,7 +149,7 @@ def _check_head(config: ExperimentConfig, method: Method) -> None:
             f"head is 'exact', and {config.training} has a closed-form solution "
             "anyway; omit head"
         )
-    if type(method).__module__.startswith(personal.__name__):
+    if is_personal(method):
         raise ValueError(
             f"head is 'exact', and {config.training} trains personalized models; omit "
             "head, or train a global model"

@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from fallow.core.kinds import show_name
 from fallow.core.types import SiteId
 from fallow.core.wording import join_words
+from fallow.measurements.base import IntervalScores
 from fallow.measurements.evaluation_set import EvaluationScore
 from fallow.measurements.meter import Exposure
 from fallow.measurements.metrics import MetricScores
@@ -68,6 +69,10 @@ class Measured(TypedDict, total=False):
     ]
     prediction_sets: Annotated[
         SetScores, Field(description="prediction sets of the setting `coverage`")
+    ]
+    measured: Annotated[
+        dict[str, dict[str, IntervalScores]],
+        Field(description="values of the setting `measure`, by measurement and title"),
     ]
 
 

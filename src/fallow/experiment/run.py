@@ -39,7 +39,7 @@ from fallow.experiment.steps import AccumulatedCosts, add_queries, build_record,
 from fallow.measurements.disclosure import select_sums
 from fallow.measurements.evaluation_set import KEPT as OUTLOOK
 from fallow.measurements.evaluation_set import STREAM, describe_tallies
-from fallow.settings.config import ExperimentConfig
+from fallow.settings.config import DISCLOSURE, ExperimentConfig
 from fallow.settings.stopping import parse_stop
 from fallow.storage.files import load_tree, save_tree, write_json_lines
 
@@ -189,7 +189,7 @@ class ExperimentRun:
 
     def _measure(self, cycle: int, state: State, record: Record) -> None:
         """Add the measurement of the setting ``measure`` to the last record of a run."""
-        if self.config.measure == "none":
+        if DISCLOSURE not in self.config.measure:
             return
         known = self.event_log.load_step(MEASURED)
         if known is None:
@@ -534,7 +534,7 @@ class ExperimentRun:
             "targets": self.simulation.targets,
             "validation": self.simulation.n_validation,
         }
-        if self.config.measure == "disclosure":
+        if DISCLOSURE in self.config.measure:
             aggregates = self.event_log.load_aggregates(_training_step(cycle))
             trained["sums"] = select_sums(aggregates)
         return trained

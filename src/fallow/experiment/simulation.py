@@ -49,9 +49,11 @@ from fallow.experiment.finished import (
     TrainedPhase,
 )
 from fallow.experiment.first_phase import first_phase, restore
+from fallow.experiment.measuring import refuse_without_sites
 from fallow.experiment.methods import (
     ModelMaker,
     executor_of,
+    is_personal,
     is_shared,
     methods_of,
     placement_of,
@@ -62,7 +64,7 @@ from fallow.experiment.scoring import score_round
 from fallow.experiment.steps import buy_labels, hold_back_fresh
 from fallow.privacy.secure_sum import SecureSum
 from fallow.settings.budgets import LabelBudget, allocate_budget
-from fallow.settings.config import ExperimentConfig
+from fallow.settings.config import DISCLOSURE, ExperimentConfig
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel, Simulated
 from fallow.sites.store import Store
@@ -420,14 +422,26 @@ def _choose_methods(
             "standardize is 'ranges', but only real sites agree on ranges of columns (in "
             "study.toml); set standardize=federated"
         )
-    if config.measure != "none" and not isinstance(chosen["training"], ClosedForm):
+    if DISCLOSURE in config.measure and not isinstance(chosen["training"], ClosedForm):
         raise ValueError(
-            f"measure is 'disclosure', which attacks the sums of closed-form training, and "
-            f"training is {config.training}; set training=closed-form, or omit measure"
+            f"measure lists 'disclosure', which attacks the sums of closed-form training, and "
+            f"training is {config.training}; set training=closed-form, or omit it"
         )
+    _check_site_scores(config, chosen)
     if encoder is None and dataset.missing is not None:
         chosen["scaling"] = Scaling(of_cells=True)
     return with_encoder(chosen, encoder, tuple(dataset.x.shape[1:]), dataset.missing)
+
+
+def _check_site_scores(config: ExperimentConfig, methods: Methods) -> None:
+    """Raise ValueError if a measurement needs the scores of each site, and all are equal."""
+    if config.test == "own" or is_personal(methods["training"]):
+        return
+    refuse_without_sites(
+        config,
+        f"{config.training} trains one model for all sites, which have the same test examples; "
+        "set test=own, or use a personalized training algorithm",
+    )
 
 
 def _place(

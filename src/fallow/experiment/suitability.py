@@ -17,6 +17,7 @@ from fallow.core.wording import join_words
 from fallow.data.dataset import Dataset, Task
 from fallow.engine.score_metrics import check_metrics
 from fallow.experiment.encoding import shape_seen
+from fallow.experiment.measuring import check_measurements
 from fallow.experiment.methods import ModelMaker, methods_of
 from fallow.models.norms import BATCH_OF_ONE, needs_two_rows
 from fallow.privacy.settings import check_targets
@@ -91,6 +92,7 @@ def check_task(
             "regression: set target_scale=labeled"
         )
     check_metrics(config.metrics, dataset.task)
+    check_measurements(config, dataset.task)
     shape = shape_seen(config, tuple(dataset.x.shape[1:]), policy)
     width = math.prod(shape)
     if "least-squares" in trainer.tags and width > MOST_SOLVED:

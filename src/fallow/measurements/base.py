@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Protocol, TypeVar, runtime_checkable
 
+from pydantic import Field, with_config
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from fallow.core.composites import Parts
 from fallow.core.types import SiteId, Values
 from fallow.core.values import Kind, SenderFacts
+from fallow.engine.score_metrics import Task
+from fallow.storage.validation import STRICT, Number
 
 Result = TypeVar("Result")
 """Value of a measurement, as a record stores it."""
@@ -92,3 +96,68 @@ class KeptMeasurement(Measurement[Result], Protocol[Result]):
     def restore(self, kept: Values) -> object:
         """Return the part of the result that a model file stores, from the values."""
         ...
+
+
+# -- measurements that the setting ``measure`` names ----------------------------------------------
+
+
+@with_config(STRICT)
+class IntervalScores(TypedDict):
+    """A value with the bounds of its 95 % interval; None where it is not known."""
+
+    value: Annotated[Number | None, Field(description="value")]
+    low: Annotated[Number | None, Field(description="lower bound of the interval")]
+    high: Annotated[Number | None, Field(description="upper bound of the interval")]
+
+
+@runtime_checkable
+class NamedMeasurement(Measurement[dict[str, IntervalScores]], Protocol):
+    """Measurement that the setting ``measure`` names; its class has no required parameters.
+
+    The result has values by title, in the unit that ``note`` states.
+    """
+
+    @property
+    def title(self) -> str:
+        """Heading of the result in a report."""
+        ...
+
+    @property
+    def note(self) -> str:
+        """Explanation below the table of a report."""
+        ...
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Tasks that it measures."""
+        ...
+
+    @property
+    def needs_sites(self) -> bool:
+        """Whether it needs the sums of each site, which secure aggregation hides."""
+        ...
+
+
+def describe_intervals(title: str, result: Mapping[str, IntervalScores]) -> Iterator[str]:
+    """Yield a line with all values that are known.
+
+    >>> scores: IntervalScores = {"value": 0.5, "low": 0.25, "high": 0.75}
+    >>> list(describe_intervals("Fairness", {"worst tenth": scores}))
+    ['Fairness: worst tenth 0.5 (95 % interval 0.25 to 0.75)']
+    """
+    shown = [
+        f"{name} {show_interval(scores['value'], scores['low'], scores['high'])}"
+        for name, scores in result.items()
+        if scores["value"] is not None
+    ]
+    if shown:
+        yield f"{title}: {', '.join(shown)}"
+
+
+def show_interval(value: float | None, low: float | None, high: float | None) -> str:
+    """Return a value with its 95 % interval."""
+    if value is None:
+        return "not known"
+    if low is None or high is None:
+        return f"{value:.3g}"
+    return f"{value:.3g} (95 % interval {low:.3g} to {high:.3g})"

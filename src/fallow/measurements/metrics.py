@@ -31,7 +31,7 @@ from fallow.engine.score_metrics import (
     resample,
     sum_moments,
 )
-from fallow.measurements.base import ScoredExamples
+from fallow.measurements.base import ScoredExamples, show_interval
 from fallow.storage.validation import STRICT, Number
 
 COUNTS = "counts"
@@ -134,9 +134,9 @@ def list_metrics(
     """Yield a line for each metric, with 95 % intervals, and values by class."""
     for name, scores in metrics.items():
         title = find_metric(name).title
-        line = f"{title}: {_show_interval(scores['value'], scores['low'], scores['high'])}"
+        line = f"{title}: {show_interval(scores['value'], scores['low'], scores['high'])}"
         by_class = [
-            f"{label} {_show_interval(*values)}"
+            f"{label} {show_interval(*values)}"
             for label, *values in zip(
                 classes,
                 scores.get("per_class", []),
@@ -148,15 +148,6 @@ def list_metrics(
         if by_class:
             line += f", mean over classes; {', '.join(by_class)}"
         yield line
-
-
-def _show_interval(value: float | None, low: float | None, high: float | None) -> str:
-    """Return a value with its 95 % interval."""
-    if value is None:
-        return "not known"
-    if low is None or high is None:
-        return f"{value:.3g}"
-    return f"{value:.3g} (95 % interval {low:.3g} to {high:.3g})"
 
 
 def score_metrics(

@@ -27,7 +27,8 @@ from fallow.study.names import heading
 from fallow.study.records import StudyRecords
 
 if TYPE_CHECKING:
-    from fallow.experiment.record import MetricScores
+    from fallow.measurements.base import IntervalScores
+    from fallow.measurements.metrics import MetricScores
 
 DIGITS = 3
 CALIBRATION = "calibration-error"
@@ -85,7 +86,7 @@ def read_metric(study: StudyRecords, strategy: str, name: str) -> list[MetricSco
     return result
 
 
-def describe_metric(seeds: Sequence[MetricScores]) -> str | None:
+def describe_metric(seeds: Sequence[MetricScores | IntervalScores]) -> str | None:
     """Return mean ± sd over seeds, with the mean interval."""
     if not seeds:
         return None

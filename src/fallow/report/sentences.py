@@ -18,6 +18,7 @@ from fallow.report.final_table import (
     number,
     p_text,
 )
+from fallow.report.measured import describe_measured
 from fallow.report.personal import left_out
 from fallow.study.names import training_of, usual_training
 from fallow.study.reading import read_study
@@ -163,6 +164,7 @@ def summarize(study: StudyRecords, table: FinalTable) -> list[str]:
         sentences.append(table.untested)
     sentences += _describe_tests(table, tests)
     sentences += _compare_with_random(table, top, tests)
+    sentences += describe_measured(study, top.strategy)
     if study.missing:
         total = len(study.study.strategies) * len(study.study.seeds)
         done = total - len(study.missing)

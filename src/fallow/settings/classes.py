@@ -25,6 +25,9 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 }
 """Setting -> packages whose classes it may name."""
 
+NAMED_MEASUREMENTS = "fallow.measurements.named"
+"""Package whose classes the setting ``measure`` may name."""
+
 DECIDED = ("shape", "outputs")
 """Fields of a model that are determined by the data."""
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -46,7 +47,12 @@ from fallow.settings.budgets import (
     check_budget_kind,
     describe_reading,
 )
-from fallow.settings.classes import PARTS, packages_of, resolve_settings
+from fallow.settings.classes import (
+    NAMED_MEASUREMENTS,
+    PARTS,
+    packages_of,
+    resolve_settings,
+)
 from fallow.settings.components import check_component, has_parameter
 from fallow.settings.descriptions import MEANINGS
 from fallow.settings.spec import Published, Spec
@@ -92,6 +98,8 @@ COVERAGE = Limits(
 )
 MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 SITES = Limits(ge=0, advice=" (0: all sites in the data, with the natural partition)")
+DISCLOSURE = "disclosure"
+"""Name of the attacks in the setting ``measure``."""
 EVALUATION_FRACTION = Limits(
     ge=0,
     lt=1,
@@ -245,7 +253,7 @@ class ExperimentConfig(LoadOptions):
     score_rounds: PositiveInt = 5
     metrics: tuple[str, ...] = ()
     coverage: Annotated[float, COVERAGE] | None = None
-    measure: Literal["none", "disclosure"] = "none"
+    measure: tuple[str, ...] = ()
     executor: str = "auto"
     channels_last: bool = False
     device: Device = "none"
@@ -315,6 +323,7 @@ class ExperimentConfig(LoadOptions):
         if self.stop is not None:
             parse_stop(self.stop)
         _check_metrics(self.metrics)
+        _check_measure(self.measure)
         self.check_flip(self.sites)
         _check_executor(self.executor)
         if self.training_config.start not in ("given", "scratch"):
@@ -494,9 +503,22 @@ def _check_metrics(names: tuple[str, ...]) -> None:
 
     for name in names:
         find_metric(name)
+    _refuse_twice("metrics", names)
+
+
+def _check_measure(names: tuple[str, ...]) -> None:
+    """Raise ValueError for an unknown measurement or one that is listed twice."""
+    known = [DISCLOSURE, *map(str.lower, import_module(NAMED_MEASUREMENTS).MODULES)]
+    for name in names:
+        require_known(name, known, f"measure lists {name!r}, which is not a measurement")
+    _refuse_twice("measure", names)
+
+
+def _refuse_twice(setting: str, names: tuple[str, ...]) -> None:
+    """Raise ValueError for a name that a setting lists twice."""
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
-            raise ValueError(f"metrics lists {name!r} twice; list it once")
+            raise ValueError(f"{setting} lists {name!r} twice; list it once")
 
 
 def _check_executor(name: str) -> None:

@@ -76,8 +76,9 @@ MEANINGS: dict[str, str] = {
     "average-precision, f1, sensitivity@0.9, brier, calibration-error; for regression r2, mae.",
     "coverage": "Coverage of prediction sets, or of intervals for regression, from the test examples "
     "(conformal prediction); none: no sets.",
-    "measure": "Additional measurement of a simulation; disclosure: attack the sums and the model of "
-    "closed-form training, and count the examples that are read.",
+    "measure": "Additional measurements; fairness: accuracy of the worst tenth of the sites and spread "
+    "between sites; disclosure, in simulations: attack the sums and the model of closed-form "
+    "training, and count the examples that are read.",
     "executor": "Execution of local training; it does not affect the results.",
     "channels_last": "Whether images are stored channels-last; results may differ by rounding.",
     "device": "Device for training and prediction; results differ by rounding.",
