@@ -9,7 +9,7 @@ about as much as KSAS and much less than BADGE.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from bench.timing import CPU, Seconds, describe_machine
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.messages import ExchangeEntry
+from fallow.core.messages import ExchangeEntry, StateName
 from fallow.core.methods import Methods, Query
 from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
@@ -48,7 +48,9 @@ RESULTS = Path(__file__).with_name("query_seconds.json")
 class Nothing:
     """Event log that stores nothing, so each exchange is sent."""
 
-    def transaction(self) -> AbstractContextManager[None]:
+    def transaction(
+        self, replaces: Collection[StateName] = ()
+    ) -> AbstractContextManager[None]:
         return nullcontext()
 
     def recall(self, key: ExchangeKey, digest: str) -> None:

@@ -405,17 +405,17 @@ def test_answers_of_all_are_all_or_none_is_recorded() -> None:
 
 
 def test_only_the_main_model_that_a_first_step_trains_anew_is_replaced() -> None:
-    given = TrainingConfig()
-    own = replace(given, start="local")
+    usual = TrainingConfig()
+    own = replace(usual, start="local")
     upload = Step("sum", "upload", {})
 
     def replaced(*steps: Step, owner: str = "training") -> list[tuple[SiteId, str]]:
         request = Request(QUERY, owner, cycle=0, round=0, steps=steps)
         return list_replaced({"a": request})
 
-    assert replaced(Step("fit", "local", {}, given), upload) == [("a", "local")]
+    assert replaced(Step("fit", "local", {}, usual), upload) == [("a", "local")]
     assert replaced(Step("fit", "local", {}, own), upload) == []  # it reads the model
-    assert replaced(upload, Step("fit", "local", {}, given)) == []
+    assert replaced(upload, Step("fit", "local", {}, usual)) == []
     assert replaced(Step("fit", "local", {}), upload) == []  # a model is delivered
-    assert replaced(Step("fit", "twin", {}, given), upload) == []
-    assert replaced(Step("fit", "local", {}, given), owner="query") == []
+    assert replaced(Step("fit", "twin", {}, usual), upload) == []
+    assert replaced(Step("fit", "local", {}, usual), owner="query") == []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from fallow.core.types import Values
 from fallow.deployment.coordinator.scores import score_counts
 
 
 def test_a_score_over_fewer_than_five_examples_counts_and_is_not_shown() -> None:
-    replies = {
+    replies: dict[str, Values] = {
         "basel": {
             "rows": 4.0,
             "hits": 1.0,
@@ -30,7 +31,7 @@ def test_a_score_over_fewer_than_five_examples_counts_and_is_not_shown() -> None
 
 
 def test_an_error_over_fewer_than_five_examples_counts_and_is_not_shown() -> None:
-    replies = {
+    replies: dict[str, Values] = {
         "basel": {"rows": 4.0, "squares": 8.0},
         "bern": {"rows": 5.0, "squares": 5.0},
     }

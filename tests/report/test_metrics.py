@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import fallow as fl
 from fallow.cli.app import build_app
-from fallow.experiment.record import MetricScores
+from fallow.measurements.metrics import MetricScores
 from fallow.report.metrics import pool_groups, read_metric
 
 NAMES = ["auroc", "brier", "calibration-error"]
