@@ -18,6 +18,7 @@ from torch import Tensor
 EPS = torch.finfo(torch.float64).eps
 TINY = 1e-300  # divisor for empty aggregates
 BLOCK = 8192  # examples per block: features are float32, and one block at a time is float64
+OUTPUTS = 2**20  # leave-one-out outputs per block, of all penalties
 
 
 class ReadRows(Protocol):
@@ -117,15 +118,16 @@ def add_up(z: Rows, y: Rows, s: Tensor, center: Tensor | None = None) -> dict[st
     }
 
 
-def row_blocks(*parts: Rows) -> Iterator[tuple[Tensor, ...]]:
-    """Yield blocks of examples, the same ones of all parts."""
-    return zip(*(_split(part) for part in parts), strict=True)
+def row_blocks(*parts: Rows, size: int = BLOCK) -> Iterator[tuple[Tensor, ...]]:
+    """Yield blocks of up to ``size`` examples, the same ones of all parts."""
+    size = min(size, BLOCK)
+    return zip(*(_split(part, size) for part in parts), strict=True)
 
 
-def _split(rows: Rows) -> Iterable[Tensor]:
+def _split(rows: Rows, size: int) -> Iterable[Tensor]:
     if isinstance(rows, Tensor):
-        return torch.split(rows, BLOCK)
-    return rows.blocks(BLOCK)
+        return torch.split(rows, size)
+    return rows.blocks(size)
 
 
 def sum_features(z: Rows, s: Tensor) -> Tensor:
@@ -320,14 +322,17 @@ def leave_one_out(
     z: (n, D) examples that are in the aggregates, y: (n, C), s: (n,).  With r = (z - z̄) U, the
     fitted output is f = ȳ + r (ub / d), and the leverage of an example is h = s (Σ r² / d + 1 / n).
     Without the example, the output is y - (y - f) / (1 - h), where λ n is that of all examples.
+    The penalties of a block of examples follow each other.
     """
     d = torch.stack([shrunk(path, penalty) for penalty in penalties], dim=1)  # (D, L)
     heads = torch.cat([path.ub / column[:, None] for column in d.T], dim=1)  # (D, L C)
     inverse = d.reciprocal()
     classes = y.shape[1]
 
+    size = max(1, OUTPUTS // heads.shape[1])  # examples
+
     first = 0  # first example of the block
-    for z_rows, y_block, s_block in row_blocks(z, y, s):
+    for z_rows, y_block, s_block in row_blocks(z, y, s, size=size):
         rows = torch.arange(first, first + len(z_rows))
         first += len(z_rows)
         r = (z_rows.double() - path.z) @ path.u  # (m, D)
@@ -495,7 +500,7 @@ MOST_AWAY = 10.0
 deviations.  Without the bound, one example could dominate the loss."""
 
 PENALTIES = [10.0 ** (power / 2) for power in range(-12, 1)]  # λ: 1e-6, 3.2e-6, ..., 1
-LOG_ROWS = 128  # examples per block of exponentials
+EXPONENTIALS = 2**17  # of a block of outputs, which fit the cache
 TEMPERATURES = [1000.0 ** (step / 32) for step in range(33)]  # T: 1 ... 1000
 
 
@@ -523,14 +528,19 @@ def losses(
     blocks = leave_one_out(path, z, y, s, penalties)
     if groups is not None:
         blocks = leave_groups_out(path, z, y, s, penalties, groups)
+    of_penalties: list[Tensor] = []  # outputs of one block of examples
     for values in blocks:
-        away = (values.y - values.outputs).clamp(-MOST_AWAY, MOST_AWAY)
-        squared[values.penalty] += values.s @ away.square().sum(1)
+        of_penalties.append(values.outputs)
+        if len(of_penalties) < len(penalties):
+            continue
+        away = (values.y - torch.stack(of_penalties)).clamp(-MOST_AWAY, MOST_AWAY)
+        of_penalties.clear()
+        squared += away.square().sum(2) @ values.s
         if is_class:
-            outputs = values.y - away
-            is_right = outputs.argmax(1) == values.y.argmax(1)
-            right[values.penalty] += values.s @ is_right.double()
-            log[values.penalty] += log_losses(outputs, values.y, values.s)
+            outputs = values.y - away  # (L, m, C)
+            is_right = outputs.argmax(2) == values.y.argmax(1)
+            right += is_right.double() @ values.s
+            log += log_losses(outputs, values.y, values.s)
 
     if not is_class:
         return {"squared": squared}
@@ -542,18 +552,29 @@ def log_losses(
 ) -> Tensor:
     """Return Σ s of -log softmax(T output) at the true class, for every temperature.
 
-    It is added to ``before``, the sum over other examples.  outputs, y: (n, C), y one-hot, s: (n,)
-    -> (T,)
+    It is added to ``before``, the sum over other examples.  outputs: (..., n, C) of one model or
+    of several, y: (n, C) one-hot, s: (n,) -> (..., T)
     """
     # After subtraction of the maximum, all exponents are at most 0 for every temperature.
-    away = outputs - outputs.amax(1, keepdim=True)  # (n, C)
-    of_truth = (away * y).sum(1)
-    losses = s.new_zeros(len(TEMPERATURES))
+    away = outputs - outputs.amax(-1, keepdim=True)  # (..., n, C)
+    of_truth = (away * y).sum(-1)  # (..., n)
+    temperatures = s.new_tensor(TEMPERATURES)
+
+    # Exponentials of a block stay in the cache; sums over the first dimension are fastest.
+    by_class = away.flatten(0, -2).T.contiguous()  # (C, rows)
+    classes, rows = by_class.shape
+    totals = s.new_empty(len(temperatures), rows)
+    size = max(1, EXPONENTIALS // (len(temperatures) * classes))
+    memory = s.new_empty(classes, len(temperatures), min(size, rows))
+    for first in range(0, rows, size):
+        block = slice(first, first + size)
+        exponents = by_class[:, None, block]  # (C, 1, b)
+        powers = memory[:, :, : exponents.shape[2]]
+        torch.mul(exponents, temperatures[:, None], out=powers)
+        totals[:, block] = powers.exp_().sum(0)
+
+    log_totals = totals.log_().unflatten(1, of_truth.shape)  # (T, ..., n)
+    losses = (log_totals @ s).movedim(0, -1) - (of_truth @ s)[..., None] * temperatures
     if before is not None:
         losses += before
-    temperatures = s.new_tensor(TEMPERATURES)
-    for rows in torch.split(torch.arange(len(away)), LOG_ROWS):
-        powers = (away[rows] * temperatures[:, None, None]).exp_()  # (T, b, C)
-        log_total = powers.sum(2).log_()
-        losses += (log_total - temperatures[:, None] * of_truth[rows]) @ s[rows]
     return losses
