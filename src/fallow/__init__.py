@@ -168,8 +168,7 @@ PerFedAvg               Train a global model that adapts to each site in one ste
 Encoders
 --------
 Convolution             Average the responses of random filters over the parts of an image.
-EfficientNetLite0       Encode photographs with EfficientNet-Lite0, trained on ImageNet (1,280
-                        features).
+EfficientNetLite0       Encode photographs with EfficientNet-Lite0, trained on ImageNet.
 Fourier                 Approximate a Gaussian kernel with random Fourier features.
 HashedText              Weight hashed words and character n-grams of text columns, and project them.
 Identity                Flatten examples without encoding, for tables.

@@ -23,6 +23,7 @@ from fallow.deployment.study_file import (
     read_agreement,
     write_agreement,
 )
+from fallow.encoders import Auto
 from fallow.experiment.simulation import build_environment
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig, config_from
@@ -266,3 +267,14 @@ def test_frozen_features_take_the_place_of_rows() -> None:
     assert agreement.config.standardize == "none"
     assert agreement.transform(torch.zeros(3, 4)).shape == (3, 64)
     assert build_study(agreement).layout.params[0][1] == (2, 64)
+
+
+def test_the_encoder_of_photographs_is_named_with_its_fields() -> None:
+    config = ExperimentConfig(
+        "photos", training=Spec("closed-form"), model=Spec("linear"), encoder=Spec("auto")
+    )
+    photographs = Schema("arrays", "classification", "y", ("a", "b"), (), (3, 32, 32))
+    named = at_sites(config, "photos", 3, photographs).encoder
+    assert named == Spec.of(Auto().settle((3, 32, 32)))
+    small = replace(photographs, shape=(3, 16, 16))
+    assert at_sites(config, "photos", 3, small).encoder == Spec("auto")

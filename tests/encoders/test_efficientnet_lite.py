@@ -20,6 +20,7 @@ from fallow.encoders import (
 from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.encoders.efficientnet_lite import (
     EfficientNetLite0Network,
+    WithStages,
     is_installed,
     load_network,
 )
@@ -40,6 +41,21 @@ def test_the_network_has_the_layers_of_the_paper() -> None:
 def test_an_image_is_padded_to_whole_strides(size: int, positions: int) -> None:
     body = EfficientNetLite0Network().eval().body
     assert body(torch.zeros(1, 3, size, size)).shape[2:] == (positions, positions)
+
+
+def test_features_of_inner_stages_follow_those_of_the_network() -> None:
+    network = EfficientNetLite0Network().eval()
+    x = torch.rand(2, 3, 48, 80, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        features = WithStages(network)(x)
+        middle = network.body[:13](x)  # stem, ReLU and 11 residuals
+        last = network.body[:18](x)
+        final = network(x)
+    assert features.shape == (2, EfficientNetLite0(stages=True).width((3, 48, 80)))
+    assert (middle.shape[1], last.shape[1]) == (112, 320)
+    quarters = torch.nn.functional.adaptive_avg_pool2d(middle, 2).flatten(1)
+    expected = torch.cat([final, quarters, last.mean((2, 3))], 1)
+    torch.testing.assert_close(features, expected)
 
 
 @has_weights
@@ -101,7 +117,7 @@ def test_missing_weights_are_named_with_the_command(
 
 @has_weights
 def test_auto_selects_it_for_photographs_alone() -> None:
-    assert Auto().settle((3, 32, 32)) == EfficientNetLite0()
+    assert Auto().settle((3, 32, 32)) == EfficientNetLite0(stages=True)
     assert isinstance(Auto().settle((3, 31, 40)), Convolution)
     assert isinstance(Auto().settle((1, 64, 64)), Convolution)
     assert isinstance(Auto().settle((3, 7, 64)), Fourier)
@@ -128,7 +144,7 @@ def test_the_exported_network_gives_the_features_of_the_encoder() -> None:
         "mean": x.mean((0, 2, 3)).double(),
         "deviation": x.std((0, 2, 3)).double(),
     }
-    encoder = EfficientNetLite0(size=64)
+    encoder = EfficientNetLite0(size=64, stages=True)
     program = torch.export.export(encoder.network((3, 40, 36), state), (x,))
     torch.testing.assert_close(
         program.module()(x), encode_rows(encoder, x, state), rtol=1e-4, atol=1e-4

