@@ -55,6 +55,10 @@ KINDS: Mapping[str, tuple[str, Sequence[str]]] = {
         "titles, sheets, merged and hidden cells, formulas",
         ["data.test_kinds_spreadsheets"],
     ),
+    "files of instruments, spreadsheets and cameras": (
+        "`120/80`, `−1.5`, 20240131, repeated headers, totals, masks",
+        ["data.test_kinds_ugly"],
+    ),
     "free text": ("columns of texts", ["data.test_texts"]),
     "arrays": (
         "`.npz`, channels last, pixels of integers, targets",
@@ -67,7 +71,7 @@ KINDS: Mapping[str, tuple[str, Sequence[str]]] = {
     ),
     "pictures": (
         "orientation, palettes, alpha, CMYK, 16 bits, pages, damage",
-        ["data.test_shown_images", "data.test_own_images"],
+        ["data.test_shown_images", "data.test_own_images", "data.test_own_pages"],
     ),
     "medical images": (
         "slope, inverted gray, signed bits, palettes",

@@ -36,9 +36,11 @@ from fallow.data.loaders.text_rules import (
     ENOUGH,
     FEW_VALUES,
     are_dates,
+    are_days,
     describe_dates,
     describe_merged,
     explain_many_texts,
+    find_number_inside,
     has_leading_zero,
     is_empty,
     merge_names,
@@ -337,6 +339,13 @@ def _check_numbers(
                 f"drop=[{setting.name!r}], or id={setting.name!r} for an identifier",
             )
         )
+    if are_days(values) and _are_whole(values):
+        findings.append(
+            warning(
+                f"column {setting.name!r} has numbers such as {values[0]:.0f}, which may be dates",
+                f"drop=[{setting.name!r}]",
+            )
+        )
     is_code = _are_whole(values) and has_text_among(cells, "E")
     if is_code and not has_text_among(cells, "."):
         findings.append(
@@ -427,6 +436,17 @@ def _check_texts(levels: Levels, setting: Setting) -> list[Finding]:
     """Return what may be wrong with the levels of a category."""
     findings: list[Finding] = []
     name = setting.name
+    written = find_number_inside(levels.names[:1000])
+    if written is not None:
+        findings.append(
+            Finding(
+                "warning",
+                f"column {name!r} has texts around numbers, such as {written!r}, and the "
+                "numbers are not used",
+                "write one number in each cell, as in 1.5 and -2, or drop the column",
+                is_doubtful=True,
+            )
+        )
     if len(levels.names) > 1000:
         return findings
     counts = np.bincount(levels.codes[levels.codes >= 0], minlength=len(levels.names))

@@ -27,6 +27,10 @@ OTHER_CODES = re.compile("utf-(16|32)")
 """Encodings in which a quote is not one byte."""
 
 
+COMMENTS = ("#", "%", "//")
+"""Begin of a line that is no header."""
+
+
 def read_delimited(
     path: Path, dialect: Dialect, notify: ReportBytes
 ) -> tuple[pa.Table, tuple[Finding, ...]]:
@@ -216,7 +220,7 @@ def _read_by_rows(
         if len(row) != len(names):
             raise ValueError(
                 f"{path.name}: row {number} has {len(row)} cells and the header "
-                f"{len(names)}; correct this row (put a text with the separator in quotes)"
+                f"{len(names)}; {_advise(names)}"
             )
         chunk.append(row)
         if len(chunk) == CHUNK:
@@ -230,3 +234,10 @@ def _read_by_rows(
 def _to_batch(rows: Sequence[Sequence[str]], schema: pa.Schema) -> pa.RecordBatch:
     columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
     return pa.record_batch(columns, schema=schema)
+
+
+def _advise(names: Sequence[str]) -> str:
+    """Return what to correct in a row with another number of cells than the header."""
+    if len(names) == 1 and names[0].startswith(COMMENTS):
+        return f"remove the lines above the header, such as {names[0][:40]!r}"
+    return "correct this row (put a text with the separator in quotes)"

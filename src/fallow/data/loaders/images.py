@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,12 @@ VALIDATION = ("val", "valid", "validation")
 TEST = ("test", "testing")
 """Names of folders that divide images into training, validation and test examples."""
 RENAME = "rename the folders"
+DARK = 255 / 15.9
+"""Level below which all pixels of 16 bits have at most 12 bits."""
+MASK = re.compile(
+    r"(.+?)[ _.-](mask|seg|segmentation|gt|annotation|overlay|heatmap)s?", re.I
+)
+"""Names of images that belong to another image."""
 MOST_REPORTED = 5  # damaged files
 STORED_NUMBERS = "stored numbers without a unit"
 Pixels = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
@@ -192,6 +199,7 @@ def read_folder(
             *split_findings,
             *_find_empty(layout, empty),
             *_find_strays(folder, layout),
+            *_find_masks(files),
             *stack.findings,
         ),
         physical_range=stack.physical_range,
@@ -343,6 +351,23 @@ def _find_strays(folder: Path, layout: Layout) -> list[Finding]:
     return findings
 
 
+def _find_masks(files: Sequence[Path]) -> list[Finding]:
+    """Return a warning of images that are named as masks of others, which became examples."""
+    names = {file.with_suffix("") for file in files}
+    masks = []
+    for file in files:
+        match = MASK.fullmatch(file.stem)
+        if match is not None and file.with_name(match[1]) in names:
+            masks.append(file)
+    if not masks:
+        return []
+    sentence = (
+        f"{count_noun(len(masks), 'image')} named as the mask of another, such as "
+        f"{masks[0].name}, which became an example"
+    )
+    return [warning(sentence, "move the masks to another folder")]
+
+
 def label_of(file: Path) -> str:
     """Return the name of the folder of an image, "" if it is that of unlabeled images."""
     folder = normal_name(file.parent.name)
@@ -444,6 +469,17 @@ def _load_files(
     if deep:
         findings.append(
             note(f"{deep} images have more than 8 bits per pixel, all of which are used")
+        )
+    largest = max(
+        (pixels.max() for pixels in levels if pixels.dtype != np.uint8), default=255.0
+    )
+    if 0 < largest <= DARK:
+        findings.append(
+            warning(
+                f"the largest number in images with more than 8 bits is {largest / 255:.1%} of the "
+                "largest possible one: images of 10 or 12 bits in 16 bits are dark",
+                "scale the pixels to all bits",
+            )
         )
     n_pages = Counter(loaded.file_of)
     several = sum(n > 1 for n in n_pages.values())

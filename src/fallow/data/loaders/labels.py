@@ -254,6 +254,34 @@ def _encode_classes(texts: Sequence[str], classes: tuple[str, ...], name: str) -
     return np.array([number[text] for text in texts], dtype=np.int64)
 
 
+TOTALS = ("total", "sum", "mean", "average", "summe", "gesamt", "somme", "suma")
+"""Labels of rows below a table that summarize it, in lower case."""
+CODES = ("-9", "-99", "-999", "99", "999", "9999")
+"""Codes of unknown labels."""
+
+
+def _find_odd_classes(counts: Counter[str], classes: tuple[str, ...]) -> list[Finding]:
+    """Return warnings of classes that may be the row of a total, or a code of unknown labels."""
+    if classes:
+        return []
+    findings = []
+    for name in counts:
+        if counts[name] == 1 and name.lower() in TOTALS:
+            sentence = f"the class {name!r} has one row, which may be that of a total"
+            findings.append(warning(sentence, "remove the row"))
+        others = [number_in(other) for other in counts if other not in CODES]
+        is_code = name in CODES and len(others) >= 2
+        if is_code and all(number is not None and 0 <= number < 10 for number in others):
+            findings.append(
+                warning(
+                    f"the class {name!r} ({count_noun(counts[name], 'row')}) may be the code of an "
+                    "unknown label",
+                    "leave the cell empty if the label is unknown",
+                )
+            )
+    return findings
+
+
 def _find_in_classes(
     raw: Counter[str], counts: Counter[str], classes: tuple[str, ...]
 ) -> list[Finding]:
@@ -292,6 +320,7 @@ def _find_in_classes(
                 "classes=[...]",
             )
         )
+    findings += _find_odd_classes(counts, classes)
     kept = sorted(name for name in counts if is_empty(name))
     if kept:
         listed = ", ".join(f"{name!r} ({count_noun(counts[name], 'row')})" for name in kept)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fallow.core.load_options import DEFAULTS, LoadOptions
 from fallow.core.refusal import explain_errors
@@ -15,6 +17,7 @@ from fallow.core.suggestions import require_known
 from fallow.data.loaders.cells import (
     Numbers,
     cells_of_values,
+    is_textual,
     numbers_of,
     plain_texts,
     simplify,
@@ -104,7 +107,27 @@ def read_file(
         table = _read_feather(path)
     if not table.columns or table.n_rows == 0:
         raise ValueError(f"{path.name} has no rows; give a header and at least one row")
+    _check_repeated_header(table)
     return table
+
+
+def _check_repeated_header(table: Table) -> None:
+    """Raise ValueError for a row with the names of the columns, as in files that were joined."""
+    if len(table.columns) < 2:
+        return
+    repeats = np.ones(table.n_rows, dtype=np.bool_)
+    for name, cells in table.columns.items():
+        if not is_textual(cells):
+            return
+        is_name = pc.fill_null(pc.equal(pc.cast(cells, pa.string()), name), False)
+        repeats &= np.asarray(is_name)
+        if not repeats.any():
+            return
+    row = int(repeats.argmax()) + 1
+    raise ValueError(
+        f"{table.name}: row {row} repeats the header; remove it, as from files that "
+        "were joined"
+    )
 
 
 def _read_text(path: Path, notify: ReportBytes) -> Table:

@@ -83,6 +83,49 @@ UNIT = re.compile(
 CURRENCY = re.compile(r"(?P<unit>[$€£¥₹])\s*(?P<number>[+-]?[\d.,]*\d)")
 
 
+FORM = re.compile(r"[\d.,\s]+")
+BEGINS_WITH_NUMBER = re.compile(r"[^\w]*\d")
+RANGES = frozenset("-–<>+≥≤")
+"""Characters between numbers that make a range or an identifier."""
+MOST_FORMS = 6
+
+
+def find_number_inside(levels: Sequence[str]) -> str | None:
+    """Return the first of texts with few forms around numbers, such as ``120/80``; or None.
+
+    A person means their numbers, and a model would have the texts.
+
+    >>> find_number_inside([f"{n}/80" for n in range(100, 120)])
+    '100/80'
+    >>> find_number_inside([f"{n}-{n + 9}" for n in range(20)])
+    """
+    if len(levels) < 2 * MOST_FORMS or not all(map(BEGINS_WITH_NUMBER.match, levels)):
+        return None
+    form_of = {text: FORM.sub("", text) for text in levels}
+    forms = {*form_of.values()} - {""}
+    if not forms:  # of decimal commas
+        return next((text for text in levels if "," in text), None)
+    if len(forms) > MOST_FORMS or {*"".join(forms)} <= RANGES:
+        return None
+    return next(text for text in levels if form_of[text])
+
+
+def are_days(values: npt.NDArray[np.float64]) -> bool:
+    """Return whether whole numbers are dates such as 20240131, of more than one month.
+
+    >>> are_days(np.array([20231231.0, 20240101.0])), are_days(np.array([20231301.0]))
+    (True, False)
+    """
+    if values.min() < 19000101 or values.max() > 21001231:
+        return False
+    months = values // 100 % 100
+    days = values % 100
+    is_day = (months >= 1) & (months <= 12) & (days >= 1) & (days <= 31)
+    if not bool(is_day.all()):
+        return False
+    return len(np.unique(values // 100)) > 1
+
+
 def number_in(cell: str) -> float | None:
     """Return the number in a cell as CSV programs read it, or None for text.
 
@@ -153,11 +196,6 @@ def are_dates(levels: Sequence[str]) -> bool:
     """
     matching = sum(DATE.fullmatch(level) is not None for level in levels[:1000])
     return matching >= 0.95 * min(len(levels), 1000)
-
-
-def are_numbers(levels: Sequence[str]) -> bool:
-    """Return whether all of these texts are numbers."""
-    return all(number_in(level) is not None for level in levels)
 
 
 def describe_dates(levels: Sequence[str]) -> str:

@@ -1,0 +1,180 @@
+"""Files as people bring them from instruments, spreadsheets and cameras: read right or reported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fallow as fl
+from fallow.data import Dataset
+from tests.data.kinds import column_of, quietly, sentences
+from tests.each import each_of
+
+images = pytest.importorskip("PIL.Image")
+N = 30
+LABELS = ["ill", "well"] * (N // 2)
+
+INSIDE: dict[str, Callable[[int], str]] = {
+    "blood pressure": lambda i: f"{110 + i}/{70 + i % 9}",
+    "typographic minus": lambda i: f"−{i / 10}" if i % 2 else f"{i / 10}",
+    "minus in brackets": lambda i: f"({i})" if i % 2 else f"{i}",
+    "measurement error": lambda i: f"{i}.2±0.1",
+    "flag of a laboratory": lambda i: f"{i / 10} H" if i % 2 else f"{i / 10} L",
+    "duration": lambda i: f"{i % 3} h {i} min",
+    "age in years and months": lambda i: f"{i}y 3m",
+    "power of ten": lambda i: f"{i}x10^3",
+    "coordinate": lambda i: f"52°{i}'N",
+    "apostrophe of Excel": lambda i: f"'{i}",
+    "dilution": lambda i: f"1:{i + 10}",
+    "grams and milligrams": lambda i: f"{i + 1} mg" if i % 2 else f"{i + 1} g",
+}
+
+
+@each_of("write", INSIDE.values())
+def test_texts_around_numbers_are_reported(write: Callable[[int], str]) -> None:
+    column = column_of([write(i) for i in range(N)])
+    assert "texts around numbers" in sentences(column) or "dates or times" in str(
+        column.read
+    )
+
+
+NAMES: dict[str, Callable[[int], str]] = {
+    "age group": lambda i: f"{i % 15 * 5}-{i % 15 * 5 + 4}",
+    "registry number": lambda i: f"{i + 10}-17-5",
+    "patient number": lambda i: f"p{i:03}",
+    "hexadecimal": lambda i: f"{i * 7919:04x}",
+    "diagnosis": lambda i: f"E{10 + i % 5}",
+    "structure": lambda i: ["CCO", "c1ccccc1", "CC(=O)O"][i % 3],
+    "rating": lambda i: ["1 - low", "2 - mid", "3 - high"][i % 3],
+    "stage": lambda i: ["I", "II", "III", "IV"][i % 4],
+    "several answers": lambda i: ["a;b", "a", "b;c"][i % 3],
+}
+
+
+@each_of("write", NAMES.values())
+def test_names_with_digits_are_names(write: Callable[[int], str]) -> None:
+    column = column_of([write(i) for i in range(N)])
+    assert column.read.kind in ("category", "identifier")
+    assert "texts around numbers" not in sentences(column)
+
+
+DAYS = [f"2023{i % 12 + 1:02}{i % 28 + 1:02}" for i in range(N)]
+
+
+@each_of(
+    "cells, is_date",
+    [
+        (DAYS, True),
+        ([f"{1940 + i}" for i in range(N)], False),
+        ([f"{20231300 + i}" for i in range(N)], False),
+        ([f"{10000000 + 37 * i}" for i in range(N)], False),
+    ],
+)
+def test_whole_numbers_that_may_be_dates_are_reported(
+    cells: list[str], is_date: bool
+) -> None:
+    column = column_of(cells)
+    assert column.read.kind == "number"
+    assert ("which may be dates" in sentences(column)) is is_date
+
+
+def load_text(path: Path, text: str) -> Dataset:
+    path.write_text(text, encoding="utf-8")
+    return quietly(lambda: fl.load(path, label="y"))
+
+
+ROWS = [f"{i % 7},{'ab'[i % 2]},{LABELS[i]}" for i in range(N)]
+HEADER = "u,v,y"
+REFUSED = {
+    "two files, one after the other": (
+        [HEADER, *ROWS[:9], HEADER, *ROWS[9:]],
+        "row 10 repeats the header",
+    ),
+    "row of units": ([HEADER, "mg,,", *ROWS], "column 'u', row 1: 'mg' is not a number"),
+    "row of totals": ([HEADER, *ROWS, "Total,,"], "row 31: 'Total' is not a number"),
+    "line of the program below": (
+        [HEADER, *ROWS, "", "by LabSoft 3"],
+        "row 31 has 1 cells",
+    ),
+    "comments above": (
+        ["# X200", "# 2024", HEADER, *ROWS],
+        "remove the lines above the header",
+    ),
+    "two columns of one name": (["u,u ,y", *ROWS], "more than one column 'u'"),
+    "detection limit": ([HEADER, *ROWS, "<0.5,a,ill"], "'<0.5' is not a number"),
+    "word for missing": ([HEADER, *ROWS, "unclear,a,ill"], "'unclear' is not a number"),
+    "dash for missing": ([HEADER, *ROWS, "-,a,ill"], "'-' is not a number"),
+    "infinity": ([HEADER, *ROWS, "Inf,a,ill"], "1 infinite values"),
+}
+
+
+@each_of("lines, message", REFUSED.values())
+def test_a_file_with_other_lines_is_refused(
+    lines: list[str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_text(tmp_path / "t.csv", "\n".join(lines) + "\n")
+
+
+def test_a_repeated_header_among_texts_is_refused(tmp_path: Path) -> None:
+    rows = [f"{'ab'[i % 2]},{LABELS[i]}" for i in range(N)]
+    with pytest.raises(ValueError, match=r"t\.csv: row 31 repeats the header"):
+        load_text(tmp_path / "t.csv", "\n".join(["v,y", *rows, "v,y"]) + "\n")
+
+
+CLASSES = {
+    "total": (["a", "b"] * 10 + ["Total"], "the class 'Total' has one row"),
+    "code of SPSS": ([0, 1] * 10 + [-9, -9], r"the class '-9' \(2 rows\) may be the code"),
+    "code 99": ([1, 2, 3] * 10 + [99], r"the class '99' \(1 row\) may be the code"),
+    "temperatures": ([98, 99, 100] * 10, None),
+    "two totals": (["a", "Total"] * 10, None),
+}
+
+
+@each_of("labels, message", CLASSES.values())
+def test_a_class_that_may_be_none_is_reported(
+    labels: list[object], message: str | None
+) -> None:
+    data = quietly(lambda: fl.from_arrays(np.arange(len(labels))[:, None] / 7, labels))
+    odd = [note for note in data.notes if "the class " in note]
+    assert bool(odd) is (message is not None)
+    if message is not None:
+        assert re.search(message, odd[0])
+
+
+def write_images(folder: Path, pixels: np.ndarray, name: str = "{}.png") -> Path:
+    for number in range(12):
+        file = folder / "ab"[number % 2] / name.format(number)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        images.fromarray(pixels + np.array(number, pixels.dtype)).save(file)
+    return folder
+
+
+@each_of("largest, is_dark", [(3000, True), (4000, True), (9000, False), (60_000, False)])
+def test_twelve_bits_in_sixteen_are_reported(
+    largest: int, is_dark: bool, tmp_path: Path
+) -> None:
+    folder = write_images(tmp_path / str(largest), np.full((4, 4), largest, np.uint16))
+    data = quietly(lambda: fl.load(folder))
+    assert any("images of 10 or 12 bits" in note for note in data.notes) is is_dark
+
+
+@each_of("name, is_mask", [("{}_mask.png", True), ("{}-seg.png", True), ("x{}.png", False)])
+def test_masks_beside_images_are_reported(name: str, is_mask: bool, tmp_path: Path) -> None:
+    folder = tmp_path / name[:4]
+    write_images(folder, np.zeros((4, 4), np.uint8))
+    write_images(folder, np.full((4, 4), 99, np.uint8), name)
+    data = quietly(lambda: fl.load(folder))
+    assert any("12 images named as the mask" in note for note in data.notes) is is_mask
+
+
+@each_of("ending", ["svg", "nef", "heic", "xmp", "txt", "mp4", "dat"])
+def test_other_files_among_images_are_refused_by_name(ending: str, tmp_path: Path) -> None:
+    folder = write_images(tmp_path / ending, np.zeros((4, 4), np.uint8))
+    (folder / "a" / f"x.{ending}").write_bytes(b"\0\1\2 no image")
+    with pytest.raises(ValueError, match=rf"x\.{ending} could not be read as an image"):
+        fl.load(folder)
