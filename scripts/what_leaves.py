@@ -22,7 +22,7 @@ from fallow.core.client import GROUPS, Declaration, declared
 from fallow.core.missing import Missing
 from fallow.deployment.annotators import Annotators
 from fallow.encoders.encoding import Imputation
-from fallow.experiment.describing import Describe
+from fallow.measurements.description import Describe
 from fallow.measurements.evaluation_set import EvaluationSet
 from fallow.training import FedAvg, personal
 from fallow.training.retention import Retention

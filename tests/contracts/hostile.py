@@ -43,7 +43,7 @@ from fallow.deployment.annotator_values import (
     Registration,
     SquaredErrors,
 )
-from fallow.experiment.describing import ColumnCounts
+from fallow.measurements.description import ColumnCounts
 from fallow.measurements.evaluation_set import EvaluationCounts
 from fallow.measurements.metrics import COUNTS
 from fallow.measurements.prediction_sets import NONCONFORMITY

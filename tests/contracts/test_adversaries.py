@@ -28,7 +28,7 @@ from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights, find_longest
 from fallow.encoders.encoding import Encoding, Imputation
 from fallow.engine.column_counts import DescribedColumn
-from fallow.experiment.describing import Describe
+from fallow.measurements.description import Describe
 from fallow.measurements.evaluation_set import EvaluationSet
 from fallow.measurements.metrics import Metrics
 from fallow.measurements.prediction_sets import PredictionSets

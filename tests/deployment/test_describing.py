@@ -21,9 +21,11 @@ from fallow.deployment.schema import Column
 from fallow.deployment.site.agreement_text import list_disclosures
 from fallow.deployment.site.settings import settings_text
 from fallow.engine.column_counts import BINS, DescribedColumn
-from fallow.experiment.describing import DISCLOSED, MOST_COLUMNS, Describe
-from fallow.experiment.description import (
+from fallow.measurements.description import (
+    DISCLOSED,
     FILE,
+    MOST_COLUMNS,
+    Describe,
     describe_counts,
     read_description,
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.experiment.description import FILE
+from fallow.measurements.description import FILE
 from fallow.transport.kinds import HTTPS
 from tests.deployment.children import start_command, wait_until
 from tests.deployment.real import LEADER, LONGER, Real, assert_as_undisturbed, real

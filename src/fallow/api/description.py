@@ -24,15 +24,17 @@ from fallow.data.dataset import take_rows
 from fallow.engine import row_loss
 from fallow.engine.column_counts import DescribedColumn
 from fallow.engine.executors import build_executor
-from fallow.experiment.describing import (
+from fallow.experiment.event_log import EventLog
+from fallow.measurements.description import (
     DESCRIBE,
     MOST_COLUMNS,
+    ColumnDescription,
+    CountFacts,
     Describe,
+    Description,
     list_array_columns,
     list_table_columns,
 )
-from fallow.experiment.description import ColumnDescription, CountFacts, Description
-from fallow.experiment.event_log import EventLog
 from fallow.privacy.secure_sum import SecureSum
 from fallow.privacy.settings import Privacy
 from fallow.report.render import Article, Page, parts_of, render_page

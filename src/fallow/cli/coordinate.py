@@ -374,7 +374,7 @@ def start(
 
 
 @coordinate.command()
-@opt.shows("fallow.experiment.description:Description")
+@opt.shows("fallow.measurements.description:Description")
 def describe(
     folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
 ) -> None:
@@ -385,7 +385,7 @@ def describe(
     check_full_install("the report of a coordinator")
     from fallow.deployment.coordinator.describing import explain_no_description
     from fallow.deployment.coordinator.folder import CoordinatorFolder
-    from fallow.experiment.description import FILE, read_description
+    from fallow.measurements.description import FILE, read_description
     from fallow.report.description import format_description
 
     coordinator_folder = CoordinatorFolder.open(folder)
@@ -409,8 +409,7 @@ def _collect_description(coordinator_folder: CoordinatorFolder, *, quiet: bool) 
     from fallow.core.events import Event
     from fallow.deployment.coordinator.live import Control
     from fallow.deployment.coordinator.program import alone
-    from fallow.experiment.describing import DESCRIBE
-    from fallow.experiment.description import FILE
+    from fallow.measurements.description import DESCRIBE, FILE
     from fallow.transport.kinds import check_packages
 
     with alone(coordinator_folder.path):  # a running coordinator uses the port

@@ -35,12 +35,6 @@ from fallow.encoders.base import HasWeights
 from fallow.engine import row_loss
 from fallow.engine.column_counts import DescribedColumn
 from fallow.engine.executors import Executor, build_executor
-from fallow.experiment.describing import (
-    MOST_COLUMNS,
-    Describe,
-    list_array_columns,
-    list_table_columns,
-)
 from fallow.experiment.encoding import (
     check_tuning,
     encoder_of,
@@ -52,6 +46,12 @@ from fallow.experiment.measuring import find_measurements, refuse_without_sites
 from fallow.experiment.methods import ModelMaker, executor_of, methods_of
 from fallow.experiment.scale import is_standardized
 from fallow.experiment.suitability import check_task
+from fallow.measurements.description import (
+    MOST_COLUMNS,
+    Describe,
+    list_array_columns,
+    list_table_columns,
+)
 from fallow.privacy.settings import SMALLEST
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fallow.core.wording import SMALL, is_small, join_some, show_count
-from fallow.experiment.description import (
+from fallow.measurements.description import (
     ColumnDescription,
     CountFacts,
     Description,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fallow.core.wording import SMALL, count_noun, join_words, show_count, was_or_were
-from fallow.experiment import description
+from fallow.measurements import description
 from fallow.report.blocks import Block, Blocks, Note, Paragraph, Table
 from fallow.report.live_state import LiveState
 from fallow.storage.moments import NOTHING, format_moment

@@ -8,8 +8,7 @@ from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.coordinator.sites import HELLO, RemoteEnvironment
-from fallow.experiment.describing import DESCRIBE
-from fallow.experiment.description import FILE
+from fallow.measurements.description import DESCRIBE, FILE
 from fallow.storage.errors import StorageError
 from fallow.storage.files import write_json
 

@@ -27,7 +27,6 @@ from fallow.deployment.coordinator.labels import LabelWait, read_count
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.scores import score_counts, score_totals
 from fallow.deployment.coordinator.weights import SiteWeights
-from fallow.experiment.describing import DESCRIBE
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import (
     ExampleSpec,
@@ -41,6 +40,7 @@ from fallow.experiment.methods import is_shared
 from fallow.experiment.scale import Scale, find_variance
 from fallow.experiment.scoring import describe_round
 from fallow.experiment.steps import check_picked
+from fallow.measurements.description import DESCRIBE
 from fallow.privacy.secure_sum import SecureSum
 from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.config import ExperimentConfig
