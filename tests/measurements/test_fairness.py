@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fallow as fl
+from fallow.cli.coordinate import list_measured_values
 from fallow.measurements.base import IntervalScores
 from fallow.measurements.fairness import Fairness, estimate_spread, estimate_worst_tenth
 from fallow.report.blocks import Note, Table
@@ -109,6 +110,7 @@ def test_a_study_shows_it_in_records_report_summary_and_model_card(tmp_path: Any
     assert f"- {line}" in (tmp_path / "model" / "README.md").read_text()
     study = read_study(tmp_path / "study")
     assert any(line in sentence for sentence in summarize(study, final_table(study)))
+    assert list_measured_values(tmp_path / "study")[0].startswith(line)  # of the status
     assert "Measurements" in [section.title for section in GENERAL]
     table, note = measured(study, "study")
     assert isinstance(table, Table) and isinstance(note, Note)

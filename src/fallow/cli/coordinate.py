@@ -483,6 +483,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     details = collect_status(CoordinatorFolder.open(folder))
     details["forecast"] = _forecast(folder)
     details["headline"] = _headline(folder)
+    details["measured"] = list_measured_values(folder)
     details["description"] = summarize_drift(folder)
     if as_json:
         opt.print_json(details)
@@ -511,6 +512,17 @@ def _headline(folder: Path) -> str | None:
     return read_headline(folder)
 
 
+def list_measured_values(folder: Path) -> list[str]:
+    """Return a sentence about each measurement of the setting ``measure``; empty without scores."""
+    if not (folder / "study.json").exists():
+        return []
+    from fallow.report.measured import describe_measured
+    from fallow.study.reading import read_study
+
+    study = read_study(folder)
+    return list(describe_measured(study, study.strategies[0]))
+
+
 def show(console: Console, status: Status) -> None:
     """Print the state of a run as lines and a table."""
     from fallow.cli.coordinate_messages import show_sites
@@ -528,6 +540,7 @@ def show(console: Console, status: Status) -> None:
     headline = status.get("headline")
     if headline:
         print_lines(console, [headline])
+    print_lines(console, status.get("measured", []))
     print_lines(console, without(status))
     print_lines(console, status["description"])
     show_sites(console, status)

@@ -158,3 +158,6 @@ class Status(LiveState):
     headline: Annotated[
         str | None, Field(description="first sentence of the report, if there is one")
     ]
+    measured: Annotated[
+        list[str], Field(description="sentences on measurements of the setting measure")
+    ]

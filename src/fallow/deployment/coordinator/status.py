@@ -31,6 +31,7 @@ def collect_status(folder: CoordinatorFolder) -> Status:
         "description": [],
         "forecast": [],
         "headline": None,
+        "measured": [],
     }
     if status["state"] == OPEN and not is_alive:
         status["state"] = "stopped"
