@@ -51,6 +51,19 @@ def test_singular_vectors_of_the_wrong_number_of_rows_are_refused(size: int) -> 
         )
 
 
+def test_a_query_that_is_begun_again_after_an_example_left_masks_the_rest() -> None:
+    strategy = FALE(mode="fedsvd")
+    simulation = federation(table(), strategy)
+    for left in ([], [0]):
+        simulation.members["b"].leave(left)
+        ask = simulation.ask()
+        columns = leverage.find_columns(
+            ask, strategy.totals, strategy.spread, intercept=True
+        )
+        strategy.score_rows(ask, columns)
+    assert len(simulation.members["b"].memory["unmask"]["tau"]) == 11
+
+
 @pytest.mark.parametrize("mode", ["gram", "fedsvd", "tsqr"])
 def test_fewer_rows_than_columns_in_all_are_all_alike(mode: Any) -> None:
     x = draws(4, 6)

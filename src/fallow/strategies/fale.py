@@ -502,6 +502,8 @@ class FALE:
     )
     def unmask(self, view: View, left: Tensor, width: int) -> Values:
         pool = self.find_first_pool(view)
+        if len(left) == view.pool:  # masked just now, also if the query has begun again
+            pool = view.positions
         if len(left) != len(pool):
             raise ValueError(
                 f"{len(pool)} examples are in the pool and {len(left)} were returned: if an example "
