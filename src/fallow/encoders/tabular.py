@@ -66,8 +66,7 @@ class Tabular:
     normal score of a value is the quantile of the standard normal distribution at the share of
     examples below the value.  It is interpolated between the ends of the intervals.
 
-    More features need more labels and disclose more: with few labels, or to send the fewest numbers,
-    use ``identity``.
+    More features disclose more.  To send the fewest numbers, use ``identity``.
 
     References
     ----------
