@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from fallow.data import Dataset, from_arrays, from_folder
-from fallow.data.contact_sheets import encode_png
+from fallow.data.contact_sheets import draw_contact_sheet, encode_png
 from fallow.data.loaders.frame import from_frame
 from fallow.data.sheet import ColumnSheet, SheetRecord, build_sheet, format_sheet
 from fallow.report.sheet import render_sheet
@@ -158,12 +158,18 @@ def test_a_contact_sheet_shows_the_pixels_of_the_model() -> None:
     is_shown = (dataset.y == 0) & (dataset.sites == 0)
     first = (dataset.x[is_shown][0, 0].clamp(0, 1) * 255).round().to(torch.uint8)
     pixels = torch.from_numpy(np.array(picture))
-    assert torch.equal(pixels[:48:3, :48:3], first)
+    assert torch.equal(pixels[:48:3, :48:3, 0], first)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_png_files_are_those_of_pillow(channels: int) -> None:
-    pixels = np.random.default_rng(7).integers(0, 256, (5, 9, channels), dtype=np.uint8)
+def test_the_place_of_no_picture_is_transparent() -> None:
+    png = base64.b64decode(draw_contact_sheet(torch.ones(3, 1, 16, 16), (0.0, 1.0)))
+    alpha = np.array(Image.open(io.BytesIO(png)))[..., 3]
+    assert (alpha[:48] == 255).all() and (alpha[48:, :48] == 255).all()
+    assert (alpha[48:, 48:] == 0).all()
+
+
+def test_png_files_are_those_of_pillow() -> None:
+    pixels = np.random.default_rng(7).integers(0, 256, (5, 9, 4), dtype=np.uint8)
     back = np.array(Image.open(io.BytesIO(encode_png(pixels))))
     assert np.array_equal(back.reshape(pixels.shape), pixels)
 
@@ -277,3 +283,14 @@ def test_columns_that_differ_between_sites_are_named_largest_first() -> None:
     (finding,) = [item for item in sheet.findings if "differ between" in item.sentence]
     order = [finding.sentence.index(repr(name)) for name in ("other", "kind", "shifted")]
     assert order == sorted(order) and "'same'" not in finding.sentence
+
+
+def test_a_fix_that_is_no_setting_is_an_instruction() -> None:
+    cells = ["none", "mild", "grave"] * 40
+    with pytest.warns(UserWarning, match="counts as empty"):
+        dataset = clinic(kind=cells)
+    sheet = build_sheet(dataset)
+    (line,) = [line for line in format_sheet(sheet) if "counts as empty" in line]
+    assert line.endswith("counts as empty; write another word if it is a value")
+    page = render_sheet(sheet)
+    assert '<span class="fix">Write another word if it is a value</span>' in page

@@ -17,29 +17,32 @@ SIDE = 48
 ACROSS = 2
 """Number of pictures beside each other."""
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-GRAY, COLOR = 0, 2
-"""Color types of PNG."""
+COLOR_AND_ALPHA = 6
+"""Color type of PNG."""
 
 
 def draw_contact_sheet(x: Tensor, pixels: tuple[float, float]) -> str:
     """Draw images (n, 1 or 3, h, w) beside each other, as a PNG file in base64.
 
-    pixels: values that are drawn as black and as white.
+    pixels: values that are drawn as black and as white. The rest of the last line is transparent.
     """
     height, width = x.shape[2:]
     scale = SIDE / max(height, width)
-    size = (max(1, round(height * scale)), max(1, round(width * scale)))
+    height, width = max(1, round(height * scale)), max(1, round(width * scale))
     mode = "area" if scale < 1 else "nearest"
     black, white = pixels
-    gray = ((interpolate(x, size=size, mode=mode) - black) / (white - black)).clamp(0, 1)
-    pictures = (gray * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    resized = interpolate(x, size=(height, width), mode=mode)
+    shares = ((resized - black) / (white - black)).clamp(0, 1)
+    pictures = (shares * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
     across = min(ACROSS, len(x))
     down = -(-len(x) // across)
-    sheet = np.zeros((down * size[0], across * size[1], x.shape[1]), dtype=np.uint8)
-    for number, picture in enumerate(pictures):
-        top = number // across * size[0]
-        left = number % across * size[1]
-        sheet[top : top + size[0], left : left + size[1]] = picture
+    sheet = np.zeros((down * height, across * width, 4), dtype=np.uint8)
+    for number, picture in enumerate(pictures):  # (height, width, 1 or 3)
+        top = number // across * height
+        left = number % across * width
+        tile = sheet[top : top + height, left : left + width]
+        tile[..., :3] = picture
+        tile[..., 3] = 255
     return base64.b64encode(encode_png(sheet)).decode("ascii")
 
 
@@ -59,14 +62,11 @@ def find_pixel_range(x: Tensor) -> tuple[float, float]:
 
 
 def encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """Encode pixels (h, w, 1 or 3) as a PNG file; a site need not have pillow."""
-    height, width, channels = pixels.shape
-    color = GRAY if channels == 1 else COLOR
-    lines = np.zeros((height, 1 + width * channels), dtype=np.uint8)
-    lines[:, 1:] = pixels.reshape(
-        height, -1
-    )  # behind the filter of the line, which is none
-    header = struct.pack(">IIBBBBB", width, height, 8, color, 0, 0, 0)
+    """Encode pixels (h, w, 4) with transparency as a PNG file; a site need not have pillow."""
+    height, width, _ = pixels.shape
+    no_filter = np.zeros((height, 1), dtype=np.uint8)
+    lines = np.hstack([no_filter, pixels.reshape(height, -1)])
+    header = struct.pack(">IIBBBBB", width, height, 8, COLOR_AND_ALPHA, 0, 0, 0)
     body = zlib.compress(lines.tobytes(), 9)
     chunks = _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
     return SIGNATURE + chunks

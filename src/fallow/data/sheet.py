@@ -556,8 +556,10 @@ def format_sheet(sheet: SheetRecord, describe_fix: Callable[[str], str] = str) -
     lines = [f"{sheet.name}: {sheet.sentence}"]
     for finding in sheet.findings[:MOST_FINDINGS]:
         line = f"  {finding.severity}: {finding.sentence}"
-        if finding.fix:
+        if "=" in finding.fix:
             line += f"; change it with {describe_fix(finding.fix)}"
+        elif finding.fix:
+            line += f"; {finding.fix}"
         lines.append(line)
     further = len(sheet.findings) - MOST_FINDINGS
     if further > 0:
