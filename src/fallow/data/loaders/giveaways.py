@@ -32,7 +32,8 @@ def find_giveaways(
     -1 for unlabeled, or targets with NaN.
     """
     is_class = y.dtype.kind == "i"
-    labeled = np.flatnonzero(y >= 0 if is_class else ~np.isnan(y))
+    is_labeled = y >= 0 if is_class else ~np.isnan(y)
+    labeled = np.flatnonzero(is_labeled)
     if len(labeled) < ENOUGH:
         return []
     rows = labeled[:: -(-len(labeled) // SAMPLED)]
@@ -44,28 +45,34 @@ def find_giveaways(
             continue
         if read.kind == "category":
             first = index_of[f"{read.name}={read.values[0]}"]
-            block = x[rows, first : first + len(read.values)]
-            parts = np.where(np.isnan(block[:, 0]), len(read.values), block.argmax(1))
+            parts = _split_levels(x[rows, first : first + len(read.values)])
             predicts = is_class and _predict_class(parts, targets)
         elif is_class:
             predicts = _predict_class(_split_numbers(x[rows, index_of[read.name]]), targets)
         else:
             predicts = _predict_number(x[rows, index_of[read.name]], targets)
         if predicts:
-            predicting.append(read.name)
+            predicting.append(repr(read.name))
     if not predicting:
         return []
-    noun = "column" if len(predicting) == 1 else "columns"
-    predicate = "predicts" if len(predicting) == 1 else "predict"
+    subject = f"column {predicting[0]} alone predicts"
+    if len(predicting) > 1:
+        subject = f"columns {join_some(predicting)} alone predict"
     return [
         Finding(
             "warning",
-            f"{noun} {join_some([repr(name) for name in predicting])} alone {predicate} the label "
-            "almost perfectly; check that it was known before the label",
-            f"drop=[{predicting[0]!r}]",
+            f"{subject} the label almost perfectly; check that it was known before the label",
+            f"drop=[{predicting[0]}]",
             is_doubtful=True,
         )
     ]
+
+
+def _split_levels(block: Floats) -> npt.NDArray[np.int64]:
+    """Return the level of each row of one-hot features, and a further one for empty cells."""
+    levels = block.argmax(1)
+    levels[np.isnan(block[:, 0])] = block.shape[1]
+    return levels
 
 
 def _split_numbers(values: Floats) -> npt.NDArray[np.int64]:

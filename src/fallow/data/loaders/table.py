@@ -262,7 +262,7 @@ def _read_names(
 ) -> npt.NDArray[np.str_] | None:
     """Return the site or the group of each row, or None without a column.
 
-    What is unusual is added to ``findings``.
+    Notes on names that differ only in their writing are added to ``findings``.
     """
     if column is None:
         return None

@@ -425,7 +425,7 @@ def _encode_column(
 ) -> Tensor:
     """Return a column as numbers (n, 1) or binary features (n, values), NaN for empty cells.
 
-    Only rows in ``is_whole`` are checked.  What is unusual is added to ``notes``.
+    Only rows in ``is_whole`` are checked.  Numbers outside the agreed range are added to ``notes``.
     """
     from fallow.data.loaders.encoding import encode_levels, levels_of, read_numbers
 
