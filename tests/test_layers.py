@@ -477,3 +477,25 @@ def test_an_import_that_a_site_reaches_is_found_with_its_chain() -> None:
     chain = ["fallow.deployment.site.host", "fallow.engine.loop"]
     assert reached["fallow.study.study"] == [*chain, "fallow.study.study"]
     assert "fallow.report.page" not in reached
+
+
+def test_the_first_step_of_a_study_waits_for_no_figures_and_no_sparse_matrices(
+    imports: list[Arrow],
+) -> None:
+    at_once = [arrow for arrow in imports if not arrow.deferred]
+    imported = imported_modules(at_once)
+    waiting = ["fallow.api.studies", "fallow.training.closed_form"]
+    loaded: set[str] = set()
+    while waiting:
+        module = waiting.pop()
+        if module not in loaded:
+            loaded.add(module)
+            waiting += imported[module]
+    slow = [
+        f"{module} imports {arrow.target}"
+        for arrow in at_once
+        if (module := module_of(arrow.source)) in loaded
+        and arrow.target.startswith(("matplotlib", "scipy", "sklearn"))
+    ]
+    assert len(loaded) > 100
+    assert slow == []

@@ -6,22 +6,11 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
 
 from fallow.core.wording import join_some
 from fallow.engine.score_metrics import find_metric
 from fallow.report.blocks import Block, Blocks, Cells, Note, Table, show_figure
-from fallow.report.figures.style import (
-    FAINT,
-    STYLE,
-    add_tip,
-    looks,
-    name_ends,
-    named_in_figures,
-    new_figure,
-)
 from fallow.report.final_table import label_of, number, rank_strategies, spread_of
 from fallow.study.names import heading
 from fallow.study.records import StudyRecords
@@ -65,7 +54,13 @@ def metrics(study: StudyRecords, key: str) -> Blocks:
             cells[find_metric(name).title] = describe_metric(seeds)
         rows.append(cells)
     blocks: list[Block] = [Table.of("Metrics after the last cycle", rows)]
-    figure = draw_reliability(study)
+    from fallow.report.figures.reliability import draw_reliability  # needs matplotlib
+
+    points = {
+        strategy: pool_groups(read_metric(study, strategy, CALIBRATION))
+        for strategy in study.strategies
+    }
+    figure = draw_reliability(study, points)
     if figure is not None:
         labels = [label_of(strategy, study.study) for strategy in study.strategies]
         alt = f"Reliability diagram of {join_some(labels)}."
@@ -108,30 +103,3 @@ def pool_groups(seeds: Sequence[MetricScores]) -> list[tuple[float, float]]:
                 group = min(int(mean * 10), 9)
                 sums[group] += (rows * mean, rows * share, rows)
     return [(mean / n, share / n) for mean, share, n in sums.tolist() if n]
-
-
-@mpl.rc_context(STYLE)
-def draw_reliability(study: StudyRecords) -> Figure | None:
-    """Plot the share of the class over the predicted probability, one line per strategy."""
-    figure, (axes,) = new_figure(3.7)
-    look = looks(study)
-    ends: list[tuple[str, float, float, str]] = []
-    for strategy in named_in_figures(study):
-        points = pool_groups(read_metric(study, strategy, CALIBRATION))
-        if not points:
-            continue
-        name = label_of(strategy, study.study)
-        color = look[strategy].color
-        axes.plot(*zip(*points, strict=True), color=color, marker="o", markersize=3.5)
-        for mean, share in points:
-            add_tip(
-                axes, mean, share, f"{name}: predicted {mean:.2f}, observed {share:.2f}"
-            )
-        ends.append((name, *points[-1], color))
-    if not ends:
-        return None
-    axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle=(0, (5, 3)))
-    axes.set_xlabel("Predicted probability")
-    axes.set_title("Share of examples with the class")
-    name_ends(axes, ends)
-    return figure

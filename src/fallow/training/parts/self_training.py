@@ -19,10 +19,9 @@ NIPS 2003; Yarowsky (ACL 1995).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from fallow.core.ask import Ask, sum_of_all
@@ -44,6 +43,9 @@ from fallow.training.parts.ridge import (
     mixed,
     row_blocks,
 )
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 DIRECTIONS = 64  # principal directions in which examples are compared
 ORDER: tuple[Rows, ...] = ("pool", "validation", "labeled")
@@ -81,6 +83,8 @@ def connect(z: Tensor) -> csr_array:
     >>> connect(torch.tensor([[1.0, 0.0], [2.0, 0.0], [-1.0, 0.0]])).toarray().tolist()
     [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
+    from scipy.sparse import csr_array  # its import takes 0.1 s
+
     cosines, at = find_neighbors(z)
     size, neighbors = at.shape
     row = torch.arange(size).repeat_interleave(neighbors)
@@ -128,6 +132,8 @@ def store_connections(connections: csr_array) -> State:
 
 def read_connections(stored: State) -> csr_array:
     """Return the connections from the memory of a site."""
+    from scipy.sparse import csr_array
+
     size = len(stored["starts"]) - 1
     parts = (stored["weights"].numpy(), stored["columns"].numpy(), stored["starts"].numpy())
     return csr_array(parts, shape=(size, size))
