@@ -12,10 +12,9 @@ tenths of the lower and of the upper bounds are an interval for it.
 
 *Spread.*  The standard deviation between sites of the accuracy that unlimited test examples would show:
 the estimate of Paule and Mandel (1982) for random effects, and the Q-profile interval (Viechtbauer,
-2007).  Sites are a sample of more sites, with normally distributed accuracies.  In 300 simulations for
-each of 54 cases (3 to 50 sites of 10 to 100 examples), the interval contained the truth with a
-frequency of 0.90 to 0.99 if accuracies are symmetric or spread by 0.03 or less, and of 0.79 to 0.90 at
-a mean of 0.9 with a standard deviation of 0.1, which is skewed.
+2007).  Sites are a sample of more sites, with normally distributed accuracies.  The interval is too
+narrow if accuracies are skewed, as near 1 with a large spread, and with few sites of few examples that
+are nearly all correct.
 """
 
 from __future__ import annotations
