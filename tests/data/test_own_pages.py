@@ -136,9 +136,9 @@ def test_an_enhanced_file_has_the_slope_of_each_frame(tmp_path: Path) -> None:
 def test_a_window_for_display_is_named_and_not_applied(tmp_path: Path) -> None:
     for number in range(6):
         values = np.array([[0, 100], [200, 300 + number]], dtype=np.uint16)
-        window = {"WindowCenter": [40, 50], "WindowWidth": [400, 80]}
         file = tmp_path / "ab"[number % 2] / f"{number}.dcm"
-        dicom(file, values, 12, slope=1.0, **window)
+        windows = ([40, 50], [400, 80])
+        dicom(file, values, 12, slope=1.0, WindowCenter=windows[0], WindowWidth=windows[1])
     data = open_dataset(tmp_path)
     (finding,) = [item for item in data.findings if "window for display" in item.sentence]
     assert "6 images with a window for display (1 different one" in finding.sentence

@@ -162,7 +162,7 @@ def _find_rescale(dicom: Any, number: int) -> Any:
 
     Enhanced files have it in functional groups, of the frame or of all frames.
     """
-    groups = []
+    groups: list[Any] = []  # data sets of pydicom
     per_frame = getattr(dicom, "PerFrameFunctionalGroupsSequence", None) or ()
     groups += per_frame[number : number + 1]
     groups += list(getattr(dicom, "SharedFunctionalGroupsSequence", None) or ())

@@ -70,7 +70,7 @@ def find_giveaways(
 
 def _split_levels(block: Floats) -> npt.NDArray[np.int64]:
     """Return the level of each row of one-hot features, and a further one for empty cells."""
-    levels = block.argmax(1)
+    levels: npt.NDArray[np.int64] = block.argmax(1)
     levels[np.isnan(block[:, 0])] = block.shape[1]
     return levels
 
