@@ -233,8 +233,8 @@ def print_table(table: pd.DataFrame) -> None:
         best = part[[*ENCODERS]].max(axis=1)
         for title in ("both", "chosen"):
             regret = (best - part[title]).groupby(part["labels"]).mean()
-            text = ", ".join(f"{value:.1f}" for value in regret)
-            print(f"| {title}, below the best of each seed | {text} |")
+            text = " | ".join(f"{value:.1f}" for value in regret)
+            print(f"| {title}: points below the best of each seed | {text} |")
         print()
     print(f"{' / '.join(columns)}; {table['task'].nunique()} tasks, ", end="")
     print(f"{table['seed'].nunique()} seeds")
