@@ -573,7 +573,7 @@ def log_losses(
         torch.mul(exponents, temperatures[:, None], out=powers)
         totals[:, block] = powers.exp_().sum(0)
 
-    log_totals = totals.log_().unflatten(1, of_truth.shape)  # (T, ..., n)
+    log_totals = totals.log_().reshape(len(temperatures), *of_truth.shape)  # (T, ..., n)
     losses = (log_totals @ s).movedim(0, -1) - (of_truth @ s)[..., None] * temperatures
     if before is not None:
         losses += before
