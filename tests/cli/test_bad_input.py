@@ -48,7 +48,7 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ),
         (
             ["compare", "demo", "--strategies", "random"],
-            "No such option '--strategies'; did you mean one of '--seeds', '--strategy'? See",
+            "No such option '--strategies'; did you mean one of '--pages', '--seeds', '--strategy'?",
         ),
         (
             ["strategies"],

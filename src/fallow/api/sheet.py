@@ -73,9 +73,9 @@ class DataSheet:
     >>> import fallow as fl
     >>> sheet = fl.describe("iris")
     >>> sheet
-    DataSheet(iris: 4 columns)
+    DataSheet(iris: 5 columns)
     >>> sheet.to_frame()["missing"].tolist()
-    [0, 0, 0, 0]
+    [0, 0, 0, 0, 0]
     """
 
     record: SheetRecord
