@@ -39,6 +39,13 @@ def test_a_spec_of_a_users_class_keeps_its_module() -> None:
         Spec.parse("a:x=1:b")
 
 
+@pytest.mark.parametrize("name", ["metrics", "measure", "drop", "bounds"])
+def test_a_text_is_not_read_as_a_list_of_its_letters(name: str) -> None:
+    settings: dict[str, Any] = {name: "auroc"}
+    with pytest.raises(ValueError, match=rf"{name} is 'auroc'; it must be a list, such as"):
+        ExperimentConfig("a", **settings)
+
+
 @pytest.mark.parametrize("name", load_configs())
 def test_a_recipe_survives_a_trip_through_json(name: str) -> None:
     again = config_from(json.loads(json.dumps(load_configs()[name].to_dict())))

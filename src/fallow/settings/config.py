@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from fallow.catalog import name_of_data
 from fallow.core.build import find, resolve_name
@@ -298,6 +298,12 @@ class ExperimentConfig(LoadOptions):
 
     def __post_init__(self) -> None:
         check_limits(self)
+        for name, hint in hints_of(ExperimentConfig).items():
+            value = getattr(self, name)
+            if get_origin(hint) is tuple and isinstance(value, str):
+                raise ValueError(
+                    f"{name} is {value!r}; it must be a list, such as [{value!r}]"
+                )
         if self.sites == 0 and not self.is_natural:
             raise ValueError("sites is 0; it must be at least 1")
         for name in BUDGETS:
