@@ -363,3 +363,5 @@ def test_a_damaged_list_of_revoked_keys_is_said(command: RunCommand) -> None:
     assert json.loads(Path("study", REVOKED).read_bytes()) == ["south"]
     write_json(Path("study", REVOKED), {"south": "a key"})
     refused(command(*REVOKE, "south"), f"{REVOKED} is damaged: it.south is", code=1)
+    write_json(Path("study", REVOKED), {"south": ["a key"]})
+    refused(command(*REVOKE, "south"), f"{REVOKED} is damaged: a key of south", code=1)

@@ -201,8 +201,8 @@ def describe_exposure(exposure: Exposure) -> str:
     if not rows:  # not known yet
         return f"{sent} {exposure['subject']} of {values:,} values each"
     conclusion = (
-        "fewer numbers than values, so that no measured attack read an example; rare values remain "
-        "readable"
+        "fewer numbers than values; differences of two sums, an example alone in its class and rare "
+        "values remain readable"
     )
     if can_be_read(exposure):
         conclusion = "examples can be computed"

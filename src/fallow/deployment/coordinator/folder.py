@@ -465,6 +465,10 @@ class CoordinatorFolder:
         keys: dict[SiteId, list[bytes]] = {}
         for site, texts in saved.items():
             keys[site] = [decode_text(text.strip()) for text in texts]
+            if b"" in keys[site]:  # otherwise the key would be valid again
+                raise StorageError(
+                    f"{file} is damaged: a key of {site} is not base64; restore it from a backup"
+                )
         return keys
 
     @property
