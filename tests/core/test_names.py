@@ -162,6 +162,19 @@ def test_a_compiled_file_that_hides_other_code_changes_no_digest_and_never_runs(
     assert not evil.exists()
 
 
+def test_a_package_that_hides_a_reviewed_file_does_not_run(
+    mark: Path, tmp_path: Path
+) -> None:
+    evil = tmp_path / "evil"
+    hiding = tmp_path / "site" / MODULE / "new" / "__init__.py"  # comes before new.py
+    hiding.parent.mkdir()
+    hiding.write_text(f"open({str(evil)!r}, 'w').close()\n")
+    with pytest.raises(ValueError, match="not among the files that were reviewed"):
+        find(strategies, f"{MODULE}.new:Fancy", policy())
+    assert not evil.exists()
+    assert not mark.exists()
+
+
 def test_an_editable_distribution_has_no_digest_of_its_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ UNSEEN = {
     "filler": "\u3164",
     "variation selector": "\U000e0101",
     "joiner in a Latin word": "\u200d",
+    "Egyptian format control": "\U00013430",
     "right-to-left override": "\u202e",
 }
 
@@ -59,3 +60,9 @@ def test_every_format_character_is_hidden_or_has_a_width() -> None:
 def test_words_and_pictographs_keep_their_joiners(text: str) -> None:
     assert plain(text) == printable(text) == text
     check_texts({"classes": [text]})
+
+
+def test_joiners_do_not_accumulate_after_a_sign_of_a_picture() -> None:
+    assert plain("+" + 50 * "\ufe0f" + "\u200d") == "+"
+    heart = "\u2764\ufe0f"
+    assert plain(heart + 50 * "\ufe0f\u200d") == heart + "\u200d"

@@ -267,7 +267,7 @@ def _allowing(module: str, policy: NamePolicy) -> Path | None:
                 f"{distribution}: another module with this name comes first in the import "
                 "path"
             )
-        import_from_source({Path(name).parts[0].removesuffix(".py") for name in files})
+        import_from_source(files)
         return file
     return None
 

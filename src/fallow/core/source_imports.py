@@ -7,9 +7,10 @@ can be forged, so neither they nor a digest of the source say what a compiled fi
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import final
 
@@ -29,6 +30,8 @@ class SourceFinder(MetaPathFinder):
 
     def __init__(self) -> None:
         self.packages: set[str] = set()
+        self.reviewed: dict[str, set[Path]] = {}
+        """Files of the packages that have no part in another distribution."""
 
     def find_spec(
         self,
@@ -36,9 +39,18 @@ class SourceFinder(MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        if fullname.partition(".")[0] not in self.packages:
+        package = fullname.partition(".")[0]
+        if package not in self.packages:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
+        is_inside = path is not None  # `check_name` looks at the package itself
+        if is_inside and spec is not None and spec.origin and package in self.reviewed:
+            file = Path(spec.origin).resolve()
+            if file not in self.reviewed[package]:
+                raise ImportError(
+                    f"{fullname} would be loaded from {file}, which is not among the files that "
+                    "were reviewed; remove this file"
+                )
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
             spec.loader = SourceLoader(spec.loader.name, spec.loader.path)
             spec.cached = None
@@ -48,8 +60,20 @@ class SourceFinder(MetaPathFinder):
 FINDER = SourceFinder()
 
 
-def import_from_source(packages: set[str]) -> None:
-    """Load the modules of these packages from their source from now on in this process."""
-    FINDER.packages |= packages
+def import_from_source(files: Mapping[str, Path]) -> None:
+    """Load the modules of a distribution from their source from now on in this process.
+
+    Parameters
+    ----------
+    files : mapping of str to Path
+        Its files, by their names below the folder of installed packages.  No other file below its
+        packages is loaded, except below a namespace package, which others share.
+    """
+    for name in files:
+        package = Path(name).parts[0].removesuffix(".py")
+        FINDER.packages.add(package)
+        if {f"{package}.py", f"{package}/__init__.py"} & files.keys():
+            file = files[name].resolve()
+            FINDER.reviewed.setdefault(package, set()).add(file)
     if FINDER not in sys.meta_path:
         sys.meta_path.insert(0, FINDER)

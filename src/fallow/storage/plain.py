@@ -13,7 +13,8 @@ SENTENCE = 500
 
 UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U00013430-\U0001345f\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """Characters without a width, which hide text, or reverse the text that follows (Unicode's
@@ -36,13 +37,19 @@ def is_unfit(character: str, before: str = "") -> bool:
     ...     is_unfit(" "),
     ... )
     (True, True, True, False, False)
-    >>> is_unfit("\\u200c", "\\u06cc"), is_unfit("\\u200c", "a")
-    (False, True)
+    >>> (
+    ...     is_unfit("\\u200c", "\\u06cc"),
+    ...     is_unfit("\\u200c", "a"),
+    ...     is_unfit("\\ufe0f", "\\ufe0f"),
+    ... )
+    (False, True, True)
     """
     if character in JOINERS and before:
         kind = unicodedata.category(before)
         is_script = "\u0600" <= before < "\u2000" and kind[0] in "LM"
-        return not (is_script or kind[0] == "S" or before == "\ufe0f")
+        is_picture = before >= "\u00a0" and kind[0] == "S"
+        is_sequence = before == "\ufe0f" and character == "\u200d"  # of pictographs
+        return not (is_script or is_picture or is_sequence)
     kind = unicodedata.category(character)
     return kind in ("Cc", "Cs", "Zl", "Zp") or UNSEEN.match(character) is not None
 
@@ -54,7 +61,7 @@ def remove_unfit(text: str, keep: str = "") -> str:
     for character in text:
         if character in keep or not is_unfit(character, before):
             shown.append(character)
-        before = character
+            before = character
     return "".join(shown)
 
 
