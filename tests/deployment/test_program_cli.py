@@ -396,9 +396,9 @@ def test_no_option_waits_for_a_pipe_or_reads_a_file_of_any_size(
     }
     for name, sentence in sentences.items():
         named = [name if word == "FILE" else word for word in options]
-        usual = INIT
+        usual = [*INIT]
         if "--config" in named:
-            usual = INIT[2:]  # without its own --config
+            del usual[:2]  # its own --config
         study_options = ("--example", "example.csv", "--transport", "https", *usual, *named)
         code, _, err = fallow(
             "coordinate", "init", "study", "--sums", "exact", *study_options
