@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from fallow.core import client
 from fallow.core.client import declared
 from fallow.core.contract import Contract
+from fallow.core.disclosure import Disclosure
 from fallow.core.types import Values
 from fallow.core.values import Real
 from fallow.core.view import View
@@ -84,6 +85,18 @@ def test_a_record_belongs_to_the_owner_that_declares_its_description() -> None:
     methods: Any = {"training": ClosedForm(), "query": Twin()}
     entry = {"function": "totals", "description": "aggregates of more", "exchanges": 3}
     assert count_sent(methods, [entry]) == {("query", "totals"): 3}
+
+
+def test_functions_of_one_name_are_counted_apart() -> None:
+    shown = Disclosure()
+    for owner in (ClosedForm(), Twin()):
+        described = owner.contract.disclosures["totals"]
+        shown.add("sum", "totals", described, up=8, down=0, sites=3)
+    resumed = Disclosure.of(shown.rows()).plus(Disclosure())
+    methods: Any = {"training": ClosedForm(), "query": Twin()}
+    for disclosure in (shown, resumed):
+        sent = count_sent(methods, disclosure.rows())
+        assert sent == {("training", "totals"): 1, ("query", "totals"): 1}
 
 
 @each_of("rows, values", [(24, 13), (2, 3), (1, 1)])

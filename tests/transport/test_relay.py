@@ -194,7 +194,7 @@ def test_what_is_sent_is_received_in_number_and_in_bytes(
 ) -> None:
     ask = door(members(event_log), event_log, runtime)
     ask.relay(Passing().row, {"a": ["b", "c"], "b": ["c"], "d": []})
-    before = ask.disclosure.entries["relay", "row"]["bytes_down"]
+    before = ask.disclosure.rows()[0]["bytes_down"]
     ask.relay(Passing().row, {"a": ["c"]})
     (row,) = ask.disclosure.rows()
     assert row["sent"] == {"b": 1, "c": 3}

@@ -58,7 +58,8 @@ class Disclosure:
     each site ``sent`` and ``received``: a reply to three sites counts three times.
     """
 
-    entries: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    entries: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
+    """By operation, client function and description: two algorithms may use one name."""
 
     def add(
         self,
@@ -79,7 +80,7 @@ class Disclosure:
             "sites": 0,
             "exchanges": 0,
         }
-        entry = self.entries.setdefault((kind, function), zero)
+        entry = self.entries.setdefault((kind, function, description), zero)
         entry["bytes"] += up
         entry["bytes_down"] += down
         entry["sites"] = max(entry["sites"], sites)
@@ -94,11 +95,11 @@ class Disclosure:
     def plus(self, other: Disclosure) -> Disclosure:
         """Return the sum of both; neither is changed."""
         joined = Disclosure({key: dict(entry) for key, entry in self.entries.items()})
-        for (kind, function), entry in other.entries.items():
+        for (kind, function, description), entry in other.entries.items():
             joined.add(
                 kind,
                 function,
-                entry["description"],
+                description,
                 up=entry["bytes"],
                 down=entry["bytes_down"],
                 sites=entry["sites"],
@@ -107,7 +108,8 @@ class Disclosure:
                 passed={way: entry[way] for way in PASSED if way in entry},
             )
             # `add` has counted one of them
-            joined.entries[kind, function]["exchanges"] += entry["exchanges"] - 1
+            of_both = joined.entries[kind, function, description]
+            of_both["exchanges"] += entry["exchanges"] - 1
         return joined
 
     @property
@@ -121,7 +123,7 @@ class Disclosure:
     def rows(self) -> list[Any]:  # of `fallow.experiment.record.DisclosureEntry`
         """Return one row per kind and client function, as stored in records."""
         rows = []
-        for (kind, function), entry in sorted(self.entries.items()):
+        for (kind, function, _), entry in sorted(self.entries.items()):
             rows.append({"kind": kind, "function": function, **entry})
         return rows
 
@@ -132,5 +134,5 @@ class Disclosure:
         for row in rows:
             entry = dict(row)
             del entry["kind"], entry["function"]
-            entries[row["kind"], row["function"]] = entry
+            entries[row["kind"], row["function"], row["description"]] = entry
         return Disclosure(entries)
