@@ -26,8 +26,8 @@ MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 IN_WORDS = {"cp1252": "Latin-1 (Windows-1252)", "latin-1": "Latin-1"}
-POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?")  # 1.234.567,8
-COMMAS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")  # 1,234,567.8
+POINTS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?")  # 1.234.567,8; not 0.123
+COMMAS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # 1,234,567.8; not 0,123
 GAP_MARKS = " '’\u00a0\u202f"
 GAPS = re.compile(rf"[+-]?\d{{1,3}}([{GAP_MARKS}]\d{{3}})+([.,]\d+)?")  # 1 234 567.8
 COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")  # 3,25
