@@ -59,7 +59,7 @@ class Disclosure:
     """
 
     entries: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
-    """By operation, client function and description: two algorithms may use one name."""
+    """Counters by operation, function and description; two algorithms may use one name."""
 
     def add(
         self,
