@@ -30,8 +30,8 @@ class SourceFinder(MetaPathFinder):
 
     def __init__(self) -> None:
         self.packages: set[str] = set()
-        self.reviewed: dict[str, set[Path]] = {}
-        """Files of the packages that have no part in another distribution."""
+        self.reviewed: dict[Path, set[Path]] = {}
+        """Files below the folder of a package that has no part in another distribution."""
 
     def find_spec(
         self,
@@ -43,10 +43,10 @@ class SourceFinder(MetaPathFinder):
         if package not in self.packages:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
-        is_inside = path is not None  # `check_name` looks at the package itself
-        if is_inside and spec is not None and spec.origin and package in self.reviewed:
+        if spec is not None and spec.origin:
             file = Path(spec.origin).resolve()
-            if file not in self.reviewed[package]:
+            folders = [folder for folder in file.parents if folder in self.reviewed]
+            if folders and file not in self.reviewed[folders[0]]:
                 raise ImportError(
                     f"{fullname} would be loaded from {file}, which is not among the files that "
                     "were reviewed; remove this file"
@@ -74,6 +74,7 @@ def import_from_source(files: Mapping[str, Path]) -> None:
         FINDER.packages.add(package)
         if {f"{package}.py", f"{package}/__init__.py"} & files.keys():
             file = files[name].resolve()
-            FINDER.reviewed.setdefault(package, set()).add(file)
+            folder = file.parents[len(Path(name).parts) - 2] if "/" in name else file
+            FINDER.reviewed.setdefault(folder, set()).add(file)
     if FINDER not in sys.meta_path:
         sys.meta_path.insert(0, FINDER)
