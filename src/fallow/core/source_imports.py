@@ -44,7 +44,7 @@ class SourceFinder(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.origin:
-            file = Path(spec.origin).resolve()
+            file = _locate(Path(spec.origin))
             folders = [folder for folder in file.parents if folder in self.reviewed]
             if folders and file not in self.reviewed[folders[0]]:
                 raise ImportError(
@@ -60,6 +60,11 @@ class SourceFinder(MetaPathFinder):
 FINDER = SourceFinder()
 
 
+def _locate(file: Path) -> Path:
+    """Return where a file stands, which may be a link to a copy that others share."""
+    return file.parent.resolve() / file.name
+
+
 def import_from_source(files: Mapping[str, Path]) -> None:
     """Load the modules of a distribution from their source from now on in this process.
 
@@ -73,7 +78,7 @@ def import_from_source(files: Mapping[str, Path]) -> None:
         package = Path(name).parts[0].removesuffix(".py")
         FINDER.packages.add(package)
         if {f"{package}.py", f"{package}/__init__.py"} & files.keys():
-            file = files[name].resolve()
+            file = _locate(files[name])
             folder = file.parents[len(Path(name).parts) - 2] if "/" in name else file
             FINDER.reviewed.setdefault(folder, set()).add(file)
     if FINDER not in sys.meta_path:
