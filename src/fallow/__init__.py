@@ -44,7 +44,7 @@ TrainingConfig          Local training at a site: stages of epochs over its labe
 TrainingStage           Train a part of the model for some epochs (FedRep trains the head, then the
                         body).
 Optimizer               Optimizer of local training; its moments are stored with the weights.
-Schedule                Multiply the learning rate by `factor` at every milestone.
+Schedule                Decrease the learning rate at milestones or along a cosine.
 Privacy                 Protection of replies before they leave a site.
 
 Selection from arrays

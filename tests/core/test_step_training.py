@@ -69,10 +69,11 @@ def test_what_was_given_can_be_read_and_survives_a_replacement() -> None:
         (lambda: FedAvg(epochs=0.5), "epochs is 0.5"),  # type: ignore[arg-type]
         (
             lambda: FedAvg(optimizer="adma"),
-            "optimizer.name is 'adma'; it must be 'sgd' or 'adam'",
+            "optimizer.name is 'adma'; it must be 'sgd', 'adam' or 'adamw'",
         ),
         (lambda: FedAvg(optimizer="adam", momentum=0.5), "'adam' does not use momentum"),
         (lambda: Optimizer(betas=(0.5, 0.5)), "'sgd' does not use betas"),
+        (lambda: Optimizer("adamw", lr=0.1), "'adamw' without weight decay is 'adam'"),
         (lambda: Optimizer(eps=0.1), "'sgd' does not use eps"),
     ],
 )

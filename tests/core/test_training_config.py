@@ -2,6 +2,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 
@@ -43,6 +44,20 @@ def test_milestones_in_rounds_ignore_epochs() -> None:
     assert [schedule.at(r, 7, 9) for r in range(4)] == [1, 0.5, 0.25, 0.25]
 
 
+@pytest.mark.parametrize("total", [1, 2, 7])
+def test_a_cosine_is_that_of_torch(total: int) -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
+    for epoch in range(total):
+        assert Schedule(cosine=total).at(0, epoch, total) == pytest.approx(
+            theirs.get_last_lr()[0]
+        )
+        optimizer.step()
+        theirs.step()
+    last = Schedule(cosine=total).at(0, total - 1, total)
+    assert Schedule(cosine=total).at(5, 3, total) == last > 0
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -52,6 +67,8 @@ def test_milestones_in_rounds_ignore_epochs() -> None:
         (lambda: Optimizer("sdg"), "'sdg'"),  # type: ignore[arg-type]  # misspelled
         (lambda: TrainingStage(-1), "epochs is -1"),
         (lambda: TrainingConfig(patience=0), "patience is 0; it must be at least 1"),
+        (lambda: Schedule((3,), cosine=9), "the milestones .* and cosine 9; give one"),
+        (lambda: Schedule(cosine=0), "cosine is 0; it must be at least 1"),
         (lambda: TrainingConfig(mix=0.0), "mix is 0.0; it must be above 0"),
         (lambda: TrainingConfig(mix=float("nan")), "mix is nan"),
     ],

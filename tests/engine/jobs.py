@@ -298,8 +298,9 @@ def _losses(make: Callable[[], nn.Module], outputs: Tensor, y: Tensor) -> Tensor
 
 
 def optimizer_of(opt: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-    if opt.name == "adam":
-        return torch.optim.Adam(
+    if opt.is_adaptive:
+        make = torch.optim.AdamW if opt.name == "adamw" else torch.optim.Adam
+        return make(
             model.parameters(),
             opt.learning_rate,
             opt.betas,

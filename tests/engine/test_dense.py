@@ -42,7 +42,10 @@ from tests.engine.methods import Beside, LookAhead, Pupil, Stepping
 
 ADAM = TrainingConfig((TrainingStage(3),), 4, Optimizer("adam", 0.02))
 SGD = replace(ADAM, optimizer=Optimizer("sgd", 0.05, momentum=0.9, weight_decay=0.01))
-each_config = pytest.mark.parametrize("training_config", [ADAM, SGD], ids=["adam", "sgd"])
+ADAMW = replace(ADAM, optimizer=Optimizer("adamw", 0.02, weight_decay=0.1))
+each_config = pytest.mark.parametrize(
+    "training_config", [ADAM, ADAMW, SGD], ids=["adam", "adamw", "sgd"]
+)
 
 
 @each_config

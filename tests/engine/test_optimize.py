@@ -19,6 +19,7 @@ OPTIMIZERS = [
     Optimizer("adam", 0.01),
     Optimizer("adam", 0.01, weight_decay=0.1, betas=(0.5, 0.7), eps=1e-4),
     Optimizer("adam", 0.01, betas=(0.0, 0.9)),
+    Optimizer("adamw", 0.01, weight_decay=0.1),
 ]
 each_optimizer = pytest.mark.parametrize("opt", OPTIMIZERS, ids=str)
 HEAD = torch.tensor([False, False, False, True, True])
@@ -34,8 +35,9 @@ def begin(opt: Optimizer, d: int = 5) -> TrainState:
 
 
 def theirs(opt: Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    if opt.name == "adam":
-        return torch.optim.Adam(
+    if opt.is_adaptive:
+        make = torch.optim.AdamW if opt.name == "adamw" else torch.optim.Adam
+        return make(
             parameters, opt.learning_rate, opt.betas, opt.eps, weight_decay=opt.weight_decay
         )
     return torch.optim.SGD(parameters, opt.learning_rate, opt.momentum, 0, opt.weight_decay)

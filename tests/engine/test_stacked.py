@@ -37,6 +37,8 @@ CONFIGS = {
     "sgd": CONFIG,
     "no momentum": replace(CONFIG, optimizer=Optimizer("sgd", 0.05, momentum=0.0)),
     "adam": replace(CONFIG, optimizer=Optimizer("adam", 0.02, weight_decay=0.1)),
+    "adamw": replace(CONFIG, optimizer=Optimizer("adamw", 0.02, weight_decay=0.1)),
+    "cosine": replace(CONFIG, schedule=Schedule(cosine=3)),
     "persist": replace(CONFIG, optimizer=replace(SGD, persist=True)),
     "adam persists": replace(CONFIG, optimizer=Optimizer("adam", 0.02, persist=True)),
     "epochs": replace(CONFIG, schedule=Schedule((1, 3), 0.3)),

@@ -89,6 +89,7 @@ def test_a_part_leads_to_its_settings_and_a_last_word_to_all_that_end_so() -> No
         "training_config.schedule.milestones",
         "training_config.schedule.factor",
         "training_config.schedule.unit",
+        "training_config.schedule.cosine",
     }
     assert [s.name for s in find_all("lr")][:2] == [
         "training_config.optimizer.lr",

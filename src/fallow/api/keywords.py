@@ -83,7 +83,7 @@ class RunSettings(LoadKeywords, total=False):
     lr: float | None
     epochs: int | None
     batch_size: int | None
-    optimizer: Literal["sgd", "adam"] | Optimizer | None
+    optimizer: Literal["sgd", "adam", "adamw"] | Optimizer | None
     momentum: float | None
     weight_decay: float | None
     schedule: Schedule | Mapping[str, object] | None

@@ -132,7 +132,7 @@ def _check_training(value: object) -> None:
     if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer):
         raise ValueError(
             f"training is {kind.__name__}, an optimizer of PyTorch; give a training algorithm, "
-            "such as training='fedavg', and the optimizer by optimizer='sgd' or 'adam'"
+            "such as training='fedavg', and the optimizer by optimizer='sgd', 'adam' or 'adamw'"
         )
     if isinstance(value, type) and not hasattr(value, "contract"):
         raise ValueError(

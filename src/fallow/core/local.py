@@ -82,7 +82,7 @@ def slot(state: State, optimizer: Optimizer) -> TrainState:
     sites = w.shape[:-1]  # () for one model
     m1 = w.new_zeros((*sites, 0))
     m2 = w.new_zeros((*sites, 0))
-    if optimizer.name == "adam":
+    if optimizer.is_adaptive:
         m1 = zeros
         m2 = zeros
     elif optimizer.momentum != 0:

@@ -41,7 +41,7 @@ class StepTraining:
         Number of epochs over the labeled examples of a site in each round.
     batch_size : int, optional
         Batch size.
-    optimizer : {"sgd", "adam"} or Optimizer, optional
+    optimizer : {"sgd", "adam", "adamw"} or Optimizer, optional
         Optimizer.
     momentum : float, optional
         Momentum of SGD.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from math import cos, pi
 from typing import Annotated, Any, Literal, final
 
 from fallow.core.limits import (
@@ -40,14 +41,15 @@ class Optimizer:
 
     Parameters
     ----------
-    name : {"sgd", "adam"}
+    name : {"sgd", "adam", "adamw"}
         Name of the optimizer.
     lr : float, optional
         Learning rate.  None: the default of the model family, for SGD.
     momentum : float
         Momentum of SGD.
     weight_decay : float
-        L2 weight decay of parameters; statistics are unchanged.
+        L2 weight decay of parameters; statistics are unchanged.  SGD and Adam add it to the
+        gradient.  AdamW shrinks the parameters instead and requires a value.
     betas : tuple of float
         Decay rates of the moment estimates of Adam.
     eps : float
@@ -59,7 +61,7 @@ class Optimizer:
     (0.9, 0.999)
     """
 
-    name: Literal["sgd", "adam"] = "sgd"
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: PositiveFloat | None = None
     momentum: Annotated[float, Limits(ge=0, lt=1)] = 0.9
     weight_decay: NonNegativeFloat = 0.0
@@ -75,15 +77,25 @@ class Optimizer:
                 f"optimizer {self.name!r} does not use {unused}, which is "
                 f"{getattr(self, unused)}; leave it out"
             )
+        if self.name == "adamw" and not self.weight_decay:
+            raise ValueError(
+                "optimizer 'adamw' without weight decay is 'adam'; set weight_decay, such as "
+                "0.01, the default of PyTorch"
+            )
 
     def _find_unused(self) -> str | None:
         """Return a field that is set and not used by this optimizer."""
-        names = {"adam": ("momentum",), "sgd": ("betas", "eps")}[self.name]
+        names = ("momentum",) if self.is_adaptive else ("betas", "eps")
         defaults = {item.name: item.default for item in fields(self)}
         for name in names:
             if getattr(self, name) != defaults[name]:
                 return name
         return None
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether the optimizer is Adam or AdamW."""
+        return self.name != "sgd"
 
     @property
     def learning_rate(self) -> float:
@@ -94,7 +106,7 @@ class Optimizer:
 @explain_constructor
 @dataclass(frozen=True)
 class Schedule:
-    """Multiply the learning rate by ``factor`` at every milestone.
+    """Decrease the learning rate at milestones or along a cosine.
 
     Parameters
     ----------
@@ -103,16 +115,31 @@ class Schedule:
     factor : float
         Multiplier of the learning rate.
     unit : {"epoch", "round"}
-        Unit of the milestones: local epochs (AHFAL, KAFAL) or rounds (LoGo).
+        Unit of the milestones and of ``cosine``: local epochs (AHFAL, KAFAL) or rounds (LoGo).
+    cosine : int, optional
+        Number T of epochs or rounds of a cycle.  The multiplier of the learning rate at t is
+        (1 + cos(pi t / T)) / 2, as in ``torch.optim.lr_scheduler.CosineAnnealingLR``.  It stays
+        at its last value from t = T - 1 on.
 
     >>> falling = Schedule(milestones=(10, 15), factor=0.1, unit="round")
     >>> [round(falling.at(round_, epoch=0, epochs=5), 4) for round_ in (9, 10, 15)]
     [1.0, 0.1, 0.01]
+    >>> [Schedule(cosine=4).at(0, epoch, 4) for epoch in (0, 2)]
+    [1.0, 0.5]
     """
 
     milestones: tuple[int, ...] = ()
     factor: float = 0.1
     unit: Literal["epoch", "round"] = "epoch"
+    cosine: PositiveInt | None = None
+
+    def __post_init__(self) -> None:
+        check_limits(self, "schedule.")
+        if self.cosine is not None and self.milestones:
+            raise ValueError(
+                f"schedule has the milestones {self.milestones} and cosine {self.cosine}; "
+                "give one of them"
+            )
 
     def at(self, round_: int, epoch: int, epochs: int) -> float:
         """Return the multiplier of the learning rate in a local epoch.
@@ -134,6 +161,8 @@ class Schedule:
         now = round_
         if self.unit == "epoch":
             now = round_ * epochs + epoch
+        if self.cosine is not None:
+            return (1 + cos(pi * min(now, self.cosine - 1) / self.cosine)) / 2
         n_reached = sum(now >= milestone for milestone in self.milestones)
         return self.factor**n_reached
 

@@ -137,6 +137,7 @@ class _Pace(NamedTuple):
 
     rate: Array  # (k, 1): factor of an update
     floor: Array  # (k, 1): epsilon of Adam
+    shrink: float  # factor of the weights before an update; 1 except for AdamW
 
 
 def _run(
@@ -193,6 +194,7 @@ def _run(
                     g=g,
                     rate=pace.rate[of_group],
                     floor=pace.floor[of_group],
+                    shrink=pace.shrink,
                     scratch=scratch,
                 )
         first += len(active_jobs)
@@ -242,6 +244,7 @@ def _move(
     g: Array,
     rate: Array,
     floor: Array,
+    shrink: float,
     scratch: Array,
 ) -> None:
     """Take a step along the gradient, with in-place changes of w, the moments and g.
@@ -250,9 +253,11 @@ def _move(
     """
     b1, b2 = opt.betas
     m1, m2 = moments
-    if opt.weight_decay:
+    if opt.name == "adamw":
+        w *= shrink
+    elif opt.weight_decay:
         g += opt.weight_decay * w
-    if opt.name == "adam":
+    if opt.is_adaptive:
         # m1 += (1 - b1) (g - m1)
         np.subtract(g, m1, out=scratch)
         scratch *= 1 - b1
@@ -300,10 +305,13 @@ def _paces(opt: Optimizer, t: Tensor, lines: EpochLines) -> Iterator[_Pace]:
     """
     now = t[lines.frame.active_job] + lines.frame.step.unsqueeze(1) + 1  # (lines, 1)
     rates, floors = _pace(opt, now, lines.epoch.lr)
+    shrink = 1.0
+    if opt.name == "adamw":
+        shrink = 1 - lines.epoch.lr * opt.weight_decay
     first = 0
     for k in lines.frame.widths:
         last = first + k
-        yield _Pace(rates[first:last].numpy(), floors[first:last].numpy())
+        yield _Pace(rates[first:last].numpy(), floors[first:last].numpy(), shrink)
         first = last
 
 

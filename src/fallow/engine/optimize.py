@@ -21,21 +21,25 @@ def step(
 
     The memory of ``g`` may be reused for a moment; nothing else is changed in place. SGD
     has neither dampening nor Nesterov momentum. Adam corrects its bias (Kingma & Ba, 2015,
-    Algorithm 1). Weight decay is added to the gradient in both. Outside ``part`` (d,),
-    parameters and moments are unchanged.
+    Algorithm 1). Weight decay is added to the gradient; AdamW multiplies the weights instead
+    (Loshchilov & Hutter, 2019, Algorithm 2). Outside ``part`` (d,), parameters and moments
+    are unchanged.
     """
-    if opt.weight_decay:
+    before = at
+    if opt.name == "adamw":
+        at = at._replace(w=at.w * (1 - lr * opt.weight_decay))
+    elif opt.weight_decay:
         g.add_(at.w, alpha=opt.weight_decay)
-    if opt.name == "adam":
+    if opt.is_adaptive:
         new = _adam(opt, at, g, lr, part)
     else:
         new = _sgd(opt, at, g, lr)
     if part is None:
         return new
     return new._replace(
-        w=torch.where(part, new.w, at.w),
-        m1=_where_it_moves(part, new.m1, at.m1),
-        m2=_where_it_moves(part, new.m2, at.m2),
+        w=torch.where(part, new.w, before.w),
+        m1=_where_it_moves(part, new.m1, before.m1),
+        m2=_where_it_moves(part, new.m2, before.m2),
     )
 
 
@@ -122,7 +126,7 @@ def start(
 def _fresh(training_config: TrainingConfig, state: State) -> TrainState:
     at = slot(state, training_config.optimizer)
     trains_parts = any(stage.part != "all" for stage in training_config.trained_stages)
-    if trains_parts and training_config.optimizer.name == "adam":
+    if trains_parts and training_config.optimizer.is_adaptive:
         return count_by_parameter(at)
     return at
 

@@ -43,6 +43,6 @@ def complete_training(config: TrainingConfig, model: str) -> TrainingConfig:
 
 def complete_from(config: TrainingConfig, defaults: TrainingConfig) -> TrainingConfig:
     """Fill in defaults; the default learning rate applies to SGD only."""
-    if config.optimizer.name == "adam":
+    if config.optimizer.is_adaptive:
         defaults = replace(defaults, optimizer=Optimizer("adam", lr=ADAM_LR))
     return config.completed(defaults)
