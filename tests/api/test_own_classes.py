@@ -187,8 +187,12 @@ def test_a_kind_of_rows_that_a_view_does_not_have_is_refused_with_the_kinds() ->
 def test_a_function_is_a_strategy_with_settings(
     simulation: fl.Federation, quick: dict[str, Any]
 ) -> None:
-    same = fl.compare(simulation, [widest, Widest()], seeds=2, **quick).records
-    by_strategy = [part["accuracy"].tolist() for _, part in same.groupby("strategy")]
+    with pytest.warns(RuntimeWarning, match="are identical"):
+        study = fl.compare(simulation, [widest, Widest()], seeds=2, **quick)
+    assert "are identical" in repr(study)
+    by_strategy = [
+        part["accuracy"].tolist() for _, part in study.records.groupby("strategy")
+    ]
     assert by_strategy[0] == by_strategy[1]
     run = fl.run(simulation, partial(widest, power=2.0), **quick)
     assert run.records["strategy"].iloc[0].endswith(":widest:power=2.0")

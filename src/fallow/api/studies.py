@@ -24,9 +24,8 @@ from fallow.core.optional import check_full_install
 from fallow.core.suggestions import explain_function, require_known
 from fallow.core.wording import count_noun
 from fallow.data import Dataset
-from fallow.report.degenerate import describe_baseline
 from fallow.report.final_table import final_table, label_of
-from fallow.report.sentences import summary
+from fallow.report.sentences import describe_cautions, summary
 from fallow.report.tables import FRAME, frame_cells, to_latex
 from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.variants import BOUND
@@ -99,6 +98,11 @@ def compare(
     StorageError
         If all runs fail.  If some fail, a warning reports the first, and ``Study.failures``
         lists all.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the scores may mean nothing, such as those of a model that predicts only one class.
 
     Examples
     --------
@@ -177,6 +181,9 @@ def compare(
             rmtree(folder, ignore_errors=True)
         raise
     study = Study(setup, tuple(failures), is_kept=is_kept)
+    cautions = describe_cautions(study.study_records)
+    if cautions:
+        warnings.warn(cautions, RuntimeWarning, stacklevel=2)
     if not is_kept:
         weakref.finalize(study, rmtree, folder, ignore_errors=True)
     return study
@@ -316,9 +323,9 @@ class Study:
         text = f"{study.name}: {names}; {seeds}, {runs}"
         if self.failures:
             text += f", {len(self.failures)} failed"
-        baseline = describe_baseline(self.study_records)
-        if baseline:
-            text += f". {baseline}"
+        cautions = describe_cautions(self.study_records)
+        if cautions:
+            text += f". {cautions}"
         return f"Study({text})"
 
     def _repr_html_(self) -> str:

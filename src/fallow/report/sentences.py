@@ -9,12 +9,18 @@ from statistics import fmean
 
 from fallow.core.wording import count_noun, join_some
 from fallow.experiment.metrics import labels_to_reach
-from fallow.report.degenerate import describe_baseline, find_equals, find_one_class
+from fallow.report.degenerate import (
+    describe_baseline,
+    describe_convergence,
+    find_equals,
+    find_one_class,
+)
 from fallow.report.final_table import (
     FinalTable,
     Row,
     Spread,
     final_table,
+    label_of,
     number,
     p_text,
 )
@@ -104,10 +110,23 @@ def _compare_with_random(
     return []
 
 
-def _describe_degenerate(study: StudyRecords, table: FinalTable) -> list[str]:
+def describe_cautions(study: StudyRecords) -> str:
+    """Describe why scores may mean nothing: a constant model, or training that has not converged.
+
+    "" without a reason.
+    """
+    sentences = [
+        *_describe_degenerate(study),
+        describe_baseline(study),
+        describe_convergence(study),
+    ]
+    return " ".join(filter(None, sentences))
+
+
+def _describe_degenerate(study: StudyRecords) -> list[str]:
     """Describe degenerate results: constant models and strategies with identical results."""
     sentences = []
-    labels = {row.strategy: row.label for row in table.rows}
+    labels = {name: label_of(name, study.study) for name in study.strategies}
     one_class = find_one_class(study)
     if one_class:
         runs = count_noun(sum(map(len, one_class.values())), "run")
@@ -151,7 +170,7 @@ def summarize(study: StudyRecords, table: FinalTable) -> list[str]:
         return ["No run has a final score yet."]
     tests = [row.comparison for row in table.rows if row.comparison]
     sentences = [
-        *_describe_degenerate(study, table),
+        *_describe_degenerate(study),
         describe_baseline(study),
         _describe_best(table, top, top.score),
     ]

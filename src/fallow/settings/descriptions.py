@@ -82,7 +82,7 @@ MEANINGS: dict[str, str] = {
     "training, and count the examples that are read.",
     "executor": "Execution of local training; it does not affect the results.",
     "channels_last": "Whether images are stored channels-last; results may differ by rounding.",
-    "device": "Device for training and prediction; results differ by rounding.",
+    "device": "Device for training and prediction; CUDA_VISIBLE_DEVICES chooses the GPU.",
     "precision": "Precision of matrix products; bf16 and tf32 are faster and less accurate.",
     "dtype": "Floating-point type.",
     # the study
