@@ -11,7 +11,7 @@ import pytest
 from fallow.cli.label import PORT as PAGE
 from fallow.cli.monitor import monitor
 from fallow.deployment.site.refusals import LOG
-from fallow.measurements.meter import LABELED, Exposure, describe_exposure
+from fallow.measurements.meter import Exposure, describe_exposure
 from fallow.transport.address import EVERYWHERE
 from fallow.transport.kinds import Https
 from fallow_nvflare import NVFlare
@@ -66,5 +66,5 @@ def test_revocation_is_one_command() -> None:
 
 
 def test_the_sheet_shows_a_sentence_of_the_meter() -> None:
-    sent: Exposure = {"subject": LABELED, "numbers": 132608, "rows": 24, "values": 13}
+    sent: Exposure = {"numbers": 132608, "largest": 132608, "rows": 24, "values": 13}
     assert f'"{describe_exposure(sent)}"' in SHEET.read_text(encoding="utf-8")

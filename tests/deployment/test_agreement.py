@@ -145,9 +145,9 @@ def test_sites_receive_one_model_unless_the_study_names_the_path(
 
 
 WIDTHS = {
-    "identity": "62 exact numbers .* fewer numbers than values",
-    "fourier:features=16": "224 exact numbers .* from 57 such examples on, or with at most 5 f",
-    "fourier": "527,912 exact numbers .* examples can be computed; .* with at most 5 features",
+    "identity": "62 exact numbers, .* up to 15 of them can be computed if",
+    "fourier:features=16": "224 exact numbers, .* from 57 new labels on, or with at most 5 f",
+    "fourier": "527,912 exact numbers, .* examples can be computed; .* with at most 5 features",
 }
 
 
@@ -155,7 +155,7 @@ WIDTHS = {
 def test_init_compares_numbers_with_values_and_names_the_width_that_keeps_them_below(
     encoder: str,
 ) -> None:
-    settings = ("training=closed-form:shown=parts:reveal=head", "initial=18")
+    settings = ("training=closed-form:shown=parts:reveal=head", "initial=19", "budget=18")
     (line,) = describe_planned(agreed(*settings, f"encoder={encoder}"))
     assert re.search(f"{WIDTHS[encoder]}", line)
     assert describe_planned(agreed("training=fedavg", "initial=18")) == []

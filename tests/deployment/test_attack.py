@@ -158,18 +158,17 @@ def test_status_and_model_card_compare_numbers_with_values(tmp_path: Path) -> No
     site = simulation.sites["basel"]
     simulation.close()
     status = collect_status(site)
-    by_kind = {exposure["subject"]: exposure for exposure in status["exposure"]}
-    labeled = by_kind["labeled examples"]
-    assert (labeled["rows"], labeled["values"]) == (5, 5)
+    sent = status["exposure"]
+    assert (sent["rows"], sent["values"]) == (5, 5)
     products = 32 * 33 // 2 + 32 + 3 * 32
-    assert labeled["numbers"] > products
-    words = describe_exposure(labeled)
+    assert sent["numbers"] > products
+    words = describe_exposure(sent)
     assert words.endswith(
-        "about 5 labeled examples of 5 values (25 values): examples can be computed"
+        "compared with 5 labeled examples of 5 values (25 values): examples can be computed"
     )
     planned = describe_planned(site.agreement)
     assert planned[0].startswith("Each end of labeling sends")
     card = (tmp_path / "coordinator" / "model-card.md").read_text()
-    assert "about 15 labeled examples of 5 values" in card
+    assert "compared with 5 labeled examples of 5 values" in card
     own_card = (site.path / "model-card.md").read_text()
     assert f"- This site sent {words}." in own_card

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from fallow.core import client
@@ -12,25 +13,26 @@ from fallow.core.types import Values
 from fallow.core.values import Real
 from fallow.core.view import View
 from fallow.measurements.meter import (
-    ALL,
-    LABELED,
     Exposure,
+    Sent,
     can_be_read,
-    count_labeled,
     count_numbers,
+    count_planned,
     count_sent,
     describe_exposure,
     find_widest,
     measure_exposure,
 )
+from fallow.strategies import AHFAL, FALE, Pivotal, Typical
 from fallow.training import ClosedForm, FedAvg
+from fallow.training.scaling import Scaling
 from tests.each import each_of
 
 SIZES = {"features": 10, "outputs": 2, "classes": 2, "noisy": 99, "weights": 22}
 
 
-def exposure(numbers: int) -> Exposure:
-    return {"subject": LABELED, "numbers": numbers, "rows": 24, "values": 13}
+def exposure(numbers: int, largest: int = 0) -> Exposure:
+    return {"numbers": numbers, "largest": largest, "rows": 24, "values": 13}
 
 
 def test_sums_are_counted_by_their_declared_shapes() -> None:
@@ -40,17 +42,41 @@ def test_sums_are_counted_by_their_declared_shapes() -> None:
 
 
 @each_of(
-    "algorithm, function",
-    [(ClosedForm(delta=1e-5), "noisy_totals"), (FedAvg(), "upload")],
+    "algorithm, function, is_noisy, numbers",
+    [
+        (ClosedForm(delta=1e-5), "noisy_totals", True, 0),
+        (FedAvg(), "upload", False, 0),
+        (AHFAL(), "share", True, 0),
+        (AHFAL(), "share", False, 5),
+        (AHFAL(), "select", False, 0),
+        (Typical(), "groups", False, None),
+    ],
 )
-def test_noise_and_models_are_no_exact_numbers(algorithm: object, function: str) -> None:
-    assert count_numbers(declared(algorithm)[function], SIZES) == 0
+def test_noise_and_models_are_no_exact_numbers_and_releases_without_noise_are(
+    algorithm: object, function: str, is_noisy: bool, numbers: int | None
+) -> None:
+    item = declared(algorithm)[function]
+    assert count_numbers(item, SIZES, is_noisy=is_noisy) == numbers
 
 
 @each_of("numbers, is_read", [(311, False), (312, True), (132608, True)])
 def test_as_many_numbers_as_values_can_be_read(numbers: int, is_read: bool) -> None:
     assert can_be_read(exposure(numbers)) == is_read
-    assert describe_exposure(exposure(numbers)).endswith("can be computed") == is_read
+    assert ("examples can be computed" in describe_exposure(exposure(numbers))) == is_read
+
+
+@each_of(
+    "largest, words",
+    [
+        (12, "fewer numbers than values; rare values remain readable"),
+        (13, "up to 1 of them can be computed if a reply adds them, leaves them out"),
+        (117, "up to 9 of them can be computed if a reply adds them, leaves them out"),
+    ],
+)
+def test_a_reply_about_few_examples_can_be_read_whatever_all_replies_are_about(
+    largest: int, words: str
+) -> None:
+    assert words in describe_exposure(exposure(200, largest))
 
 
 def test_nothing_is_read_about_no_examples() -> None:
@@ -69,22 +95,59 @@ class Twin:
         raise NotImplementedError
 
 
-@each_of("sent", [{("query", "totals"): 9}, {("training", "totals"): 2}])
-def test_functions_of_one_name_are_counted_by_their_owner(
-    sent: dict[tuple[str, str], int],
+def measured(methods: Any, sent: Any, rows: Sequence[int] = (24,)) -> Exposure:
+    return measure_exposure(methods, SIZES, (13,), sent, rows, is_noisy=False)
+
+
+@each_of(
+    "sent, numbers, largest",
+    [
+        ({("query", "totals"): Sent(9, 0)}, 9000, 1000),
+        ({("training", "totals"): Sent(2, 0)}, 180, 90),
+        ({("training", "totals"): Sent(2, 0), ("query", "totals"): Sent(1, 0)}, 1180, 1000),
+    ],
+)
+def test_functions_of_all_owners_are_counted_by_owner_and_reply(
+    sent: Any, numbers: int, largest: int
 ) -> None:
-    methods: Any = {"training": ClosedForm(), "query": Twin()}
-    rows: dict[str, int] = {LABELED: 24, ALL: 99}
-    exposures = measure_exposure(methods, SIZES, (13,), sent, rows)
-    of_one = count_numbers(declared(ClosedForm())["totals"], SIZES)
-    expected = [2 * of_one] if ("training", "totals") in sent else []
-    assert [exposure["numbers"] for exposure in exposures] == expected
+    measured_twins = measured({"training": ClosedForm(), "query": Twin()}, sent)
+    assert (measured_twins["numbers"], measured_twins["largest"]) == (numbers, largest)
+
+
+@each_of(
+    "strategy, function", [(Pivotal(), "gram"), (FALE(), "gram"), (Typical(), "groups")]
+)
+def test_numbers_of_unknown_shape_are_counted_by_their_bytes(
+    strategy: object, function: str
+) -> None:
+    exposed = measured({"query": strategy}, {("query", function): Sent(2, 800)})
+    assert exposed["numbers"] == exposed["largest"] == 200
+
+
+@each_of(
+    "function, numbers",
+    [("columns", 11), ("spread", 20)],
+)
+def test_a_sum_over_all_examples_counts_again_after_one_has_left(
+    function: str, numbers: int
+) -> None:
+    methods: Any = {"scaling": Scaling()}
+    sizes = {**SIZES, "inputs": 10}
+    sent = {("scaling", function): Sent(2, 0)}
+    exposed = measure_exposure(methods, sizes, (13,), sent, (24,), is_noisy=False)
+    assert exposed["numbers"] == 2 * numbers
+
+
+def test_the_site_with_the_fewest_training_labels_counts() -> None:
+    assert measured({}, {}, (24, 0, 3, 9))["rows"] == 3
+    assert measured({}, {}, ())["rows"] == 0
 
 
 def test_a_record_belongs_to_the_owner_that_declares_its_description() -> None:
     methods: Any = {"training": ClosedForm(), "query": Twin()}
     entry = {"function": "totals", "description": "aggregates of more", "exchanges": 3}
-    assert count_sent(methods, [entry]) == {("query", "totals"): 3}
+    sent = count_sent(methods, [{**entry, "bytes": 12}])
+    assert sent == {("query", "totals"): Sent(3, 12)}
 
 
 def test_functions_of_one_name_are_counted_apart() -> None:
@@ -96,12 +159,15 @@ def test_functions_of_one_name_are_counted_apart() -> None:
     methods: Any = {"training": ClosedForm(), "query": Twin()}
     for disclosure in (shown, resumed):
         sent = count_sent(methods, disclosure.rows())
-        assert sent == {("training", "totals"): 1, ("query", "totals"): 1}
+        assert sent == {
+            ("training", "totals"): Sent(1, 8),
+            ("query", "totals"): Sent(1, 8),
+        }
 
 
 @each_of("rows, values", [(24, 13), (2, 3), (1, 1)])
 def test_the_widest_encoder_has_fewer_numbers_than_values(rows: int, values: int) -> None:
     methods: Any = {"training": ClosedForm()}
     widest = find_widest(methods, SIZES, rows, values)
-    assert count_labeled(methods, SIZES, widest + 1) >= rows * values
-    assert widest == 0 or count_labeled(methods, SIZES, widest) < rows * values
+    assert count_planned(methods, SIZES, widest + 1) >= rows * values
+    assert widest == 0 or count_planned(methods, SIZES, widest) < rows * values

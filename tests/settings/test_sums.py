@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fallow.measurements.meter import LABELED, Exposure, describe_exposure
+from fallow.measurements.meter import Exposure, describe_exposure
 from fallow.privacy.settings import Privacy
 from fallow.report.blocks import Note
 from fallow.report.costs import disclosure, list_promises
@@ -120,14 +120,14 @@ def test_pages_state_the_sentences_of_a_study(page: str) -> None:
 def test_a_report_states_what_holds_for_the_rows_of_its_study(tmp_path: Path) -> None:
     config = {"name": "tiny", "data": "digits", "training": {"name": "closed-form"}}
     folder = write_study(tmp_path / "study", seeds=2, cycles=1, config=config)
-    sent: Exposure = {"subject": LABELED, "numbers": 999, "rows": 24, "values": 13}
+    sent: Exposure = {"numbers": 999, "largest": 99, "rows": 24, "values": 13}
     left = {"kind": "sum", "function": "totals", "description": "sums", "bytes": 8}
     left |= {"bytes_down": 8, "sites": 3, "exchanges": 1}
-    rewrite(folder, lambda record, cell: {"exposure": [sent], "revealed": [left]})
+    rewrite(folder, lambda record, cell: {"exposure": sent, "revealed": [left]})
     study = read_study(folder)
     (sentence,) = list_promises(study)
     assert sentence.startswith("exact: ")
     assert PROMISES["exact"] in sentence
     _, *notes = disclosure(study, "disclosure")
     assert Note(f"Sums are {sentence}.") in notes
-    assert notes.count(Note(f"Sites sent {describe_exposure(sent)}.")) == 1
+    assert notes.count(Note(f"Each site sent {describe_exposure(sent)}.")) == 1

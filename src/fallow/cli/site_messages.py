@@ -110,6 +110,9 @@ def describe_status(status: SiteStatus, folder: Path) -> list[str]:
         noise += f" of {status['epsilon_limit']:g}"
     if status["delta_limit"] is not None:
         noise += f"; δ: {status['delta']:g} of {status['delta_limit']:g}"
+    sent = []
+    if status["exposure"]["numbers"]:
+        sent.append(f"sent: {describe_exposure(status['exposure'])}")
     return [
         f"site {status['site']} of study {status['study']} (digest {status['digest'][:12]})",
         f"process: {describe_process(status, folder)}",
@@ -119,7 +122,7 @@ def describe_status(status: SiteStatus, folder: Path) -> list[str]:
         *AnnotatorAgreement(**status["agreement"]).describe(),
         f"labels requested over all runs: {status['asked']}{describe_limit(status)}",
         noise,
-        *(f"sent: {describe_exposure(exposure)}" for exposure in status["exposure"]),
+        *sent,
         *describe_status_of_data(status["data"]),
     ]
 

@@ -31,7 +31,7 @@ from fallow.deployment.annotator_values import (
     SquaredErrors,
 )
 from fallow.deployment.ledger import Ledger
-from fallow.deployment.ledger.instructions import count_replies
+from fallow.deployment.ledger.instructions import sum_replies
 from fallow.deployment.ledger.label_requests import SelectedRow, TaskLimits
 from fallow.deployment.ledger.labeling_tasks import LabelProgress, Reasons
 from fallow.deployment.model_card import CardFacts, write_card
@@ -51,7 +51,7 @@ from fallow.experiment.scoring import scores_retained
 from fallow.experiment.steps import hold_back, is_stratified, known_or_none
 from fallow.measurements.base import ScoredExamples
 from fallow.measurements.evaluation_set import KEPT as OUTLOOK
-from fallow.measurements.meter import ALL, LABELED, Exposure, measure_exposure
+from fallow.measurements.meter import Exposure, measure_exposure
 from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite
 from fallow.sites.site import ENCODE
@@ -403,7 +403,7 @@ def _find_picks(at: LabelingView, step: str) -> State | None:
     return at.site.memory.get("selected")
 
 
-def _measure_exposure(at: LabelingView) -> list[Exposure]:
+def _measure_exposure(at: LabelingView) -> Exposure:
     """Return the exact numbers that the site sent over all runs."""
     parts = at.site.parts
     shape = at.agreement.schema.shape
@@ -414,13 +414,13 @@ def _measure_exposure(at: LabelingView) -> list[Exposure]:
         parts.classes,
         len(at.agreement.sites),
     )
-    labels = at.ledger.store.load_labels(at.site.id)
     return measure_exposure(
         parts.methods,
         sizes,
         shape,
-        count_replies(at.ledger.instructions.traffic()),
-        {LABELED: len(labels), ALL: len(at.site.x)},
+        sum_replies(at.ledger.instructions.traffic()),
+        [len(at.site.labeled)],
+        is_noisy=at.agreement.config.privacy.epsilon is not None,
     )
 
 

@@ -54,7 +54,7 @@ class CardFacts:
     scores: Mapping[str, float | None] = field(default_factory=dict)
     results: Mapping[str, object] = field(default_factory=dict)
     left: Sequence[Mapping[str, Any]] = ()
-    exposure: Sequence[Exposure] = ()
+    exposure: Exposure | None = None
     is_own: bool = False
     headline: str = ""
 
@@ -196,9 +196,9 @@ def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
 def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     yield f"- Sums are {describe_sums(agreement.config)}."
     yield f"- Transport: {find_title(agreement.transport)}; each message was signed by its sender."
-    sender = "Sites" if facts.left else "This site"
-    for exposure in facts.exposure:
-        yield f"- {sender} sent {describe_exposure(exposure)}."
+    sender = "Each site" if facts.left else "This site"
+    if facts.exposure is not None and facts.exposure["numbers"]:
+        yield f"- {sender} sent {describe_exposure(facts.exposure)}."
     if facts.left:
         yield "- What left the sites:"
     for row in facts.left:

@@ -289,8 +289,8 @@ class Record(Evaluation, total=False):
         Field(description="attacks on the sums and the model (setting `measure`)"),
     ]
     exposure: Annotated[
-        list[Exposure],
-        Field(description="exact numbers that left the sites, and the values of examples"),
+        Exposure,
+        Field(description="exact numbers that left a site, and the values of examples"),
     ]
     relayed: Annotated[Relayed, Field(description="peer messages in the training")]
     diverged: Annotated[bool, Field(description="training ended without a usable model")]

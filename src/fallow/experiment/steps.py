@@ -25,7 +25,7 @@ from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import FinishedPhase, FinishedQuery, StepCosts
 from fallow.experiment.methods import threads, versions_of
-from fallow.measurements.meter import ALL, LABELED, count_sent, measure_exposure
+from fallow.measurements.meter import count_sent, measure_exposure
 from fallow.settings.config import ExperimentConfig
 from fallow.sites.store import Label
 from fallow.training.personal.parts.graphs import peers
@@ -334,7 +334,8 @@ def build_record(
         ),
         shape,
         count_sent(simulation.methods, record["revealed"]),
-        {LABELED: record["labeled"], ALL: record["pool"]},
+        [sum(counts) for counts in labels.values()],
+        is_noisy=config.privacy.epsilon is not None,
     )
     relayed = count_relayed(done["revealed"])
     if relayed is not None:

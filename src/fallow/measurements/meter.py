@@ -1,58 +1,81 @@
-"""Meter: exact numbers that were sent, compared with the values that they are about.
+"""Meter: exact numbers that left a site, compared with the values of its labeled examples.
 
-No row was read from fewer numbers than values in any measurement (`docs/privacy.md`), and nearly all
-from 1.5 times as many.  That a sum has fewer numbers is necessary for safety, and not sufficient.
+No example was read from fewer numbers than values in any measurement (`docs/disclosure.md`), and
+nearly all from 1.5 times as many.  The meter never counts too few numbers: those about unlabeled
+examples and repeated ones are included.  It never counts too many values: a site's examples are
+unknown alone, because other sites may work with the coordinator.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
-from fallow.core.client import Declaration
+from fallow.core.client import Declaration, list_declared
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.values import Numbers, Optional, knows_shape, shape_of
 from fallow.storage.validation import STRICT, Count
+from fallow.training.parts.ridge import PENALTIES
 
 SAFE_RATIO = 1.0
 """Numbers per value below which no row was read in any measurement."""
-OF_LABELS = ("training", "head", "tuning")
-"""Owners whose aggregates are about labeled examples, unless they declare otherwise."""
-OF_ROWS = ("filling", "encoder", "scaling")
-"""Owners whose aggregates are about all examples, unless they declare otherwise."""
-Subject = Literal["labeled examples", "examples, labeled or not"]
-LABELED: Subject = "labeled examples"
-ALL: Subject = "examples, labeled or not"
-WEIGHTED_BY: Mapping[str, Subject] = {"labels": LABELED, "rows": ALL}
-"""Examples in an aggregate, by the weight that its declaration names."""
+WITHOUT_ROWS = ("annotators",)
+"""Owners whose replies have no numbers about training examples."""
+PLANNED = ("training", "head")
+"""Owners whose aggregates of labeled examples are sent at each end of labeling."""
+AT_MOST = {"penalties": len(PENALTIES)}
+"""Largest sizes of dimensions that settings may narrow."""
+BYTES = 4
+"""Size of a number in a reply of unknown shape: a larger number counts twice."""
+
+
+class Sent(NamedTuple):
+    """Replies of one client function that left a site, and their bytes."""
+
+    replies: int
+    bytes: int
+
+    def plus(self, replies: int, size: int) -> Sent:
+        """Return the sum with further replies."""
+        return Sent(self.replies + replies, self.bytes + size)
+
+
+SentByFunction = Mapping[tuple[str, str], Sent]
+"""Replies by owner and name of a client function; two algorithms may use one name."""
 
 
 @with_config(STRICT)
 class Exposure(TypedDict):
-    """Exact numbers that left a site, and the values that they are about."""
+    """Exact numbers that left a site, and the values of its labeled examples."""
 
-    subject: Annotated[Subject, Field(description="kind of these examples")]
-    numbers: Annotated[Count, Field(description="exact numbers in aggregates")]
-    rows: Annotated[Count, Field(description="number of these examples")]
+    numbers: Annotated[Count, Field(description="exact numbers in all replies, at most")]
+    largest: Annotated[Count, Field(description="exact numbers in the largest reply")]
+    rows: Annotated[
+        Count,
+        Field(description="training labels of the site, or of the site with the fewest"),
+    ]
     values: Annotated[Count, Field(description="values of one example")]
 
 
-def count_numbers(item: Declaration, sizes: Mapping[str, int]) -> int:
+def count_numbers(
+    item: Declaration, sizes: Mapping[str, int], *, is_noisy: bool = False
+) -> int | None:
     """Return the exact numbers in one reply of a client function, by its declaration.
 
-    Counts, models, and numbers with noise are not included.
+    Models, and numbers with noise, are not included.  Returns None if a dimension is unknown.
 
     Parameters
     ----------
     item : Declaration
         Client function.
     sizes : mapping
-        Dimensions of declared fields by name; fields of unknown size are not counted.
+        Dimensions of declared fields by name.
+    is_noisy : bool, default=False
+        Whether releases have noise (``privacy.epsilon``).
 
     Examples
     --------
@@ -63,53 +86,36 @@ def count_numbers(item: Declaration, sizes: Mapping[str, int]) -> int:
     527877
     """
     is_sent = item.operation in ("sum", "each") and item.returns is not None
-    if item.returns is None or not is_sent or item.release or item.group != "aggregates":
+    if item.returns is None or not is_sent or (item.release and is_noisy) or item.models:
         return 0
     total = 0
     for kind in item.returns.fields(sizes).values():
         if isinstance(kind, Optional):
             kind = kind.kind
-        if isinstance(kind, Numbers) and knows_shape(kind.dims, sizes):
-            total += math.prod(shape_of(kind.dims, sizes))
-    return total
-
-
-def count_in_reply(
-    methods: Methods, sizes: Mapping[str, int]
-) -> dict[tuple[str, str], tuple[Subject, int]]:
-    """Return which examples a reply is about, and its exact numbers.
-
-    The keys are the owner and the name of a client function: two algorithms may use one name.
-    """
-    counts: dict[tuple[str, str], tuple[Subject, int]] = {}
-    by_owner = methods_by_owner(methods)
-    for owner in (*OF_LABELS, *OF_ROWS):
-        if owner not in by_owner:
+        if not isinstance(kind, Numbers):
             continue
-        for item in by_owner[owner].contract.functions:
-            subject = LABELED if owner in OF_LABELS else ALL
-            if item.weighted_by:
-                subject = WEIGHTED_BY[item.weighted_by]
-            numbers = count_numbers(item, sizes)
-            if numbers:
-                counts[owner, item.name] = subject, numbers
-    return counts
+        if not knows_shape(kind.dims, sizes):
+            return None
+        total += math.prod(shape_of(kind.dims, sizes))
+    return total
 
 
 def count_sent(
     methods: Methods, revealed: Iterable[Mapping[str, Any]]
-) -> dict[tuple[str, str], int]:
-    """Return the number of replies in a record, by owner and client function.
+) -> dict[tuple[str, str], Sent]:
+    """Return the replies in a record, by owner and client function, of all sites together.
 
     An entry of the record belongs to the owner that declares its function with its description.
     """
-    sent: Counter[tuple[str, str]] = Counter()
+    sent: dict[tuple[str, str], Sent] = {}
     by_owner = methods_by_owner(methods)
     for entry in revealed:
         for owner, method in by_owner.items():
+            function = (owner, entry["function"])
             described = method.contract.disclosures.get(entry["function"])
             if described == entry["description"]:
-                sent[owner, entry["function"]] += entry["exchanges"]
+                before = sent.get(function, Sent(0, 0))
+                sent[function] = before.plus(entry["exchanges"], entry["bytes"])
     return sent
 
 
@@ -117,10 +123,12 @@ def measure_exposure(
     methods: Methods,
     sizes: Mapping[str, int],
     shape: Sequence[int],
-    sent: Mapping[tuple[str, str], int],
-    rows: Mapping[str, int],
-) -> list[Exposure]:
-    """Return the exact numbers about labeled examples, and about all examples.
+    sent: SentByFunction,
+    rows: Iterable[int],
+    *,
+    is_noisy: bool,
+) -> Exposure:
+    """Return the exact numbers that left a site, and the values of its labeled examples.
 
     Parameters
     ----------
@@ -131,26 +139,35 @@ def measure_exposure(
     shape : sequence of int
         Shape of an example before encoding.
     sent : mapping
-        Number of replies by owner and client function.
-    rows : mapping
-        Number of examples, by `LABELED` and `ALL`.
+        Replies by owner and client function.
+    rows : iterable of int
+        Number of training labels of each site.  The site with the fewest counts.
+    is_noisy : bool
+        Whether releases have noise.
     """
-    numbers: Counter[str] = Counter()
-    for function, (subject, n) in count_in_reply(methods, sizes).items():
-        replies = sent.get(function, 0)
-        if subject == ALL:  # sums over the same examples are equal in all runs
-            replies = min(replies, 1)
-        numbers[subject] += n * replies
-    return [
-        Exposure(
-            subject=subject,
-            numbers=numbers[subject],
-            rows=rows[subject],
-            values=math.prod(shape),
-        )
-        for subject in (LABELED, ALL)
-        if numbers[subject] and rows.get(subject)
-    ]
+    numbers = 0
+    largest = 0
+    for owner, method in methods_by_owner(methods).items():
+        if owner in WITHOUT_ROWS:
+            continue
+        for item in list_declared(method):
+            replies = sent.get((owner, item.name), Sent(0, 0))
+            if not replies.replies:
+                continue
+            of_reply = count_numbers(item, {**AT_MOST, **sizes}, is_noisy=is_noisy)
+            if of_reply is None:
+                numbers += replies.bytes // BYTES
+                largest = max(largest, replies.bytes // BYTES)
+            else:
+                numbers += of_reply * replies.replies
+                largest = max(largest, of_reply)
+    labeled = [n for n in rows if n]
+    return Exposure(
+        numbers=numbers,
+        largest=largest,
+        rows=min(labeled, default=0),
+        values=math.prod(shape),
+    )
 
 
 def find_widest(methods: Methods, sizes: Mapping[str, int], rows: int, values: int) -> int:
@@ -169,18 +186,23 @@ def find_widest(methods: Methods, sizes: Mapping[str, int], rows: int, values: i
     """
     widest = 0
     while widest < rows * values:
-        of_width = count_labeled(methods, sizes, widest + 1)
+        of_width = count_planned(methods, sizes, widest + 1)
         if of_width >= SAFE_RATIO * rows * values:
             break
         widest += 1
     return widest
 
 
-def count_labeled(methods: Methods, sizes: Mapping[str, int], width: int) -> int:
-    """Return the exact numbers about labeled examples of one exchange, with so many features."""
-    of_width = {**sizes, "features": width, "inputs": width}
-    of_reply = count_in_reply(methods, of_width).values()
-    return sum(numbers for subject, numbers in of_reply if subject == LABELED)
+def count_planned(methods: Methods, sizes: Mapping[str, int], width: int) -> int:
+    """Return the exact numbers that one end of labeling sends, with so many features."""
+    of_width = {**AT_MOST, **sizes, "features": width, "inputs": width}
+    by_owner = methods_by_owner(methods)
+    total = 0
+    for owner in PLANNED:
+        if owner in by_owner:
+            for item in list_declared(by_owner[owner]):
+                total += count_numbers(item, of_width) or 0
+    return total
 
 
 def can_be_read(exposure: Exposure) -> bool:
@@ -189,24 +211,35 @@ def can_be_read(exposure: Exposure) -> bool:
     return unknowns > 0 and exposure["numbers"] >= SAFE_RATIO * unknowns
 
 
-def describe_exposure(exposure: Exposure) -> str:
-    """Describe what was sent, and whether rows can be computed from it.
+def count_at_once(exposure: Exposure) -> int:
+    """Return up to how many examples have no more values than the largest reply has numbers."""
+    return exposure["largest"] // exposure["values"]
 
-    >>> describe_exposure({"subject": LABELED, "numbers": 999, "rows": 24, "values": 13})
-    '999 exact numbers about 24 labeled examples of 13 values (312 values): examples can be computed'
+
+def describe_exposure(exposure: Exposure) -> str:
+    """Describe what was sent, and whether examples can be computed from it.
+
+    >>> describe_exposure({"numbers": 999, "largest": 117, "rows": 24, "values": 13})
+    '999 exact numbers, compared with 24 labeled examples of 13 values (312 values): examples can be
+    computed'
+    >>> describe_exposure({"numbers": 117, "largest": 117, "rows": 24, "values": 13})
+    '117 exact numbers, compared with 24 labeled examples of 13 values (312 values): up to 9 of them
+    can be computed if a reply adds them, leaves them out or has no others of their class'
     """
     rows = exposure["rows"]
     values = exposure["values"]
-    sent = f"{exposure['numbers']:,} exact numbers about"
+    sent = f"{exposure['numbers']:,} exact numbers, compared with"
+    compared = f"{rows:,} labeled examples of {values:,} values ({rows * values:,} values)"
     if not rows:  # not known yet
-        return f"{sent} {exposure['subject']} of {values:,} values each"
-    conclusion = (
-        "fewer numbers than values; differences of two sums, an example alone in its class and rare "
-        "values remain readable"
-    )
+        compared = f"labeled examples of {values:,} values each"
+    at_once = count_at_once(exposure)
     if can_be_read(exposure):
         conclusion = "examples can be computed"
-    return (
-        f"{sent} {rows:,} {exposure['subject']} of {values:,} values ({rows * values:,} values): "
-        f"{conclusion}"
-    )
+    elif at_once:
+        conclusion = (
+            f"up to {at_once:,} of them can be computed if a reply adds them, leaves them out or "
+            "has no others of their class"
+        )
+    else:
+        conclusion = "fewer numbers than values; rare values remain readable"
+    return f"{sent} {compared}: {conclusion}"

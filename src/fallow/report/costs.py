@@ -190,7 +190,7 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
             }
         )
     notes = [Note(f"Sums are {sentence}.") for sentence in list_promises(study)]
-    notes += [Note(f"Sites sent {sentence}.") for sentence in list_exposures(study)]
+    notes += [Note(f"Each site sent {sentence}.") for sentence in list_exposures(study)]
     if any(exchange.epsilon for exchange in outcome):
         notes.append(Note(NOISE + SOURCE[read_live(study.path) is not None]))
     if any(exchange.masked for exchange in outcome):
@@ -208,9 +208,8 @@ def list_promises(study: StudyRecords) -> list[str]:
 
 def list_exposures(study: StudyRecords) -> list[str]:
     """Return how many exact numbers the runs of a study sent, without repetitions."""
-    sentences: list[str] = []
-    for cell in study.cells:
-        sentences += map(describe_exposure, cell.last.get("exposure", ()))
+    exposures = [cell.last.get("exposure") for cell in study.cells]
+    sentences = [describe_exposure(one) for one in exposures if one and one["numbers"]]
     return list(dict.fromkeys(sentences))
 
 

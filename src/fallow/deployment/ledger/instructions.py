@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, Any, final
 
@@ -17,6 +16,7 @@ from fallow.core.types import SiteId, Values
 from fallow.deployment.ledger.labeling_tasks import now
 from fallow.deployment.ledger.tables import Tables
 from fallow.experiment.event_log import with_checksum
+from fallow.measurements.meter import Sent
 from fallow.storage.errors import StorageError
 from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import pack, unpack
@@ -339,12 +339,14 @@ class Instructions:
         ]
 
 
-def count_replies(sent: Iterable[SentReplies]) -> Counter[tuple[str, str]]:
-    """Return the number of replies over all runs, by owner and client function."""
-    counts: Counter[tuple[str, str]] = Counter()
+def sum_replies(sent: Iterable[SentReplies]) -> dict[tuple[str, str], Sent]:
+    """Return the replies over all runs, by owner and client function."""
+    totals: dict[tuple[str, str], Sent] = {}
     for line in sent:
-        counts[line["owner"], line["function"]] += line["exchanges"]
-    return counts
+        function = (line["owner"], line["function"])
+        before = totals.get(function, Sent(0, 0))
+        totals[function] = before.plus(line["exchanges"], line["bytes"])
+    return totals
 
 
 def digest_of(instruction: Instruction) -> str:

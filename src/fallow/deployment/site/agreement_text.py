@@ -16,10 +16,10 @@ from fallow.deployment.site.rows import SiteRows
 from fallow.deployment.site.settings import Settings
 from fallow.deployment.toml import format_duration
 from fallow.measurements.meter import (
-    LABELED,
     Exposure,
     can_be_read,
-    count_labeled,
+    count_at_once,
+    count_planned,
     describe_exposure,
     find_widest,
 )
@@ -238,9 +238,9 @@ def describe_showing(agreement: Agreement) -> list[str]:
 
 
 def describe_planned(agreement: Agreement) -> list[str]:
-    """Describe, before anything is sent, the exact numbers about the first labeled examples.
+    """Describe, before anything is sent, the exact numbers about new labels of one site.
 
-    The numbers of features and of examples with fewer numbers than values are included.  Returns an
+    The numbers of features and of labels with fewer numbers than values are included.  Returns an
     empty list for studies without exact totals of products.
     """
     config = agreement.config
@@ -249,20 +249,20 @@ def describe_planned(agreement: Agreement) -> list[str]:
     if find_promise(config) != "exact" or not is_solved:
         return []
     rows = 0  # unknown for a share of all examples
-    if isinstance(config.initial, int):
-        rows = agreement.plan.count_examples(config.initial)
-    if config.privacy.secure_sum:
-        rows *= len(agreement.sites)
+    labels = [n for n in config.purchases if n]
+    if all(isinstance(n, int) for n in labels):
+        rows = min((agreement.plan.count_examples(int(n)) for n in labels), default=0)
+    numbers = count_planned(parts.methods, parts.dims, parts.width)
     sent = Exposure(
-        subject=LABELED,
-        numbers=count_labeled(parts.methods, parts.dims, parts.width),
+        numbers=numbers,
+        largest=numbers,
         rows=rows,
         values=math.prod(agreement.schema.shape),
     )
     line = f"Each end of labeling sends {describe_exposure(sent)}"
     if not rows or can_be_read(sent):
-        enough = sent["numbers"] // sent["values"] + 1
-        line += f"; there are fewer numbers than values from {enough:,} such examples on"
+        enough = count_at_once(sent) + 1
+        line += f"; there are fewer numbers than values from {enough:,} new labels on"
     if can_be_read(sent):
         widest = find_widest(parts.methods, parts.dims, rows, sent["values"])
         if widest:

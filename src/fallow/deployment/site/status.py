@@ -14,12 +14,12 @@ from typing_extensions import TypedDict
 from fallow.core.client import GROUPS, Group
 from fallow.data.facts import DataFacts
 from fallow.deployment.building import build_study
-from fallow.deployment.ledger.instructions import SentReplies, count_replies
+from fallow.deployment.ledger.instructions import SentReplies, sum_replies
 from fallow.deployment.site.agreement_text import Disclosed, list_disclosures
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
 from fallow.deployment.site.serve import read_status
-from fallow.measurements.meter import ALL, LABELED, Exposure, measure_exposure
+from fallow.measurements.meter import Exposure, measure_exposure
 from fallow.storage.errors import StorageError
 from fallow.storage.moments import Moment
 from fallow.storage.validation import STRICT, Count
@@ -113,9 +113,9 @@ class SiteStatus(SiteProgress):
         list[SentGroup], Field(description="replies that left the site, by kind")
     ]
     exposure: Annotated[
-        list[Exposure],
+        Exposure,
         Field(
-            description="exact numbers that left the site over all runs, and their examples"
+            description="exact numbers that left the site over all runs, and values of examples"
         ),
     ]
     data: Annotated[
@@ -166,8 +166,7 @@ def collect_status(folder: SiteFolder) -> SiteStatus:
         data = {"problem": str(error)}
     progress = collect_progress(folder)
     with closing(folder.open_ledger()) as ledger:
-        labels = len(ledger.store.load_labels(folder.name))
-        rows = ledger.instructions.rows() or 0
+        labels = ledger.store.load_labels(folder.name)
     built = build_study(folder.agreement)
     return {
         **progress,
@@ -175,8 +174,9 @@ def collect_status(folder: SiteFolder) -> SiteStatus:
             built.methods,
             built.dims,
             folder.agreement.schema.shape,
-            count_replies(progress["sent"]),
-            {LABELED: labels, ALL: rows},
+            sum_replies(progress["sent"]),
+            [sum(not label.is_validation for label in labels)],
+            is_noisy=folder.agreement.config.privacy.epsilon is not None,
         ),
         "kinds": group_sent(progress["sent"], list_disclosures(folder)),
         "data": data,
