@@ -113,8 +113,8 @@ def test_a_dry_run_writes_nothing(fallow: Command, folder: Path) -> None:
     output = fallow(*COMPARE, "--dry-run")
     assert output.code == 0
     assert output.out.startswith(
-        "2 strategies (random and ahfal), 1 seed (0), 3 sites by partition dirichlet "
-        "(alpha=1.0); trained by fedavg of linear "
+        "2 strategies (random and ahfal), 1 seed (0), 60 examples at 3 sites by partition "
+        "dirichlet (alpha=1.0); trained by fedavg of linear "
     )
     assert "\nYour data: blobs" in output.out
     assert "\n2 runs: " in output.out

@@ -18,8 +18,8 @@ def test_a_run_and_a_study_begin_with_what_trains(
     fl.run("iris", "random", **quick)  # type: ignore[arg-type]
     first = capsys.readouterr().err.splitlines()[0]
     assert first.startswith(
-        "1 strategy (random), 1 seed (0), 3 sites by partition iid; trained by closed-form "
-        "(ridge) classifier on 4 features"
+        "1 strategy (random), 1 seed (0), 120 examples at 3 sites by partition iid; trained by "
+        "closed-form (ridge) classifier on 4 features"
     )
     fl.compare("iris", ["random", "margin@training=fedavg"], seeds=2, **quick)  # type: ignore[arg-type]
     lines = capsys.readouterr().err.splitlines()

@@ -146,7 +146,7 @@ def describe_partition(partition: Spec) -> str:
 def describe_prepared(
     setup: Setup, simulation: SimulatedEnvironment, cells: Sequence[StudyRun]
 ) -> str:
-    """Describe strategies, seeds, sites, training algorithms, model and encoder in one line."""
+    """Describe strategies, seeds, examples, sites, training algorithms, model and encoder in a line."""
     config = setup.config
     shape = tuple(simulation.dataset.x.shape[1:])
 
@@ -162,7 +162,9 @@ def describe_prepared(
     which = "strategies"
     if len(chosen) == 1:
         which = "strategy"
-    sites = f"{count_noun(config.sites, 'site')} by {describe_partition(config.partition)}"
+    examples = count_noun(len(simulation.dataset.y), "example")
+    by = describe_partition(config.partition)
+    sites = f"{examples} at {count_noun(config.sites, 'site')} by {by}"
     n_groups = simulation.dataset.n_groups
     if n_groups:
         sites += f", {count_noun(n_groups, 'group')} that no split divides"
