@@ -33,7 +33,7 @@ KINDS: Mapping[str, tuple[str, Sequence[str]]] = {
     ),
     "number syntax": (
         "`1.234,5`, `10_20`, `5 %`, `0.123 mg`",
-        ["data.test_kinds_numbers"],
+        ["data.test_kinds_numbers", "data.test_kinds_marks"],
     ),
     "codes and names": (
         "`01` beside `1`, postal codes, Unicode forms",

@@ -33,6 +33,7 @@ OTHER: dict[str, Any] = {
     "classes": ("a", "b"),
     "physical_range": (0.0, 1.0),
     "channels": "last",
+    "decimal": ",",
     "pages": "each",
 }
 """Values other than the default; other options are texts."""
@@ -78,6 +79,7 @@ def test_an_option_is_used_or_refused_for_each_kind_of_data(name: str) -> None:
         ({"drop": "age"}, r"drop is 'age'; give a list, such as drop=\['age'\]"),
         ({"header_row": 0}, "header_row is 0; it must be at least 1"),
         ({"task": "rank"}, "task is 'rank'; it must be 'auto', 'classification' or"),
+        ({"decimal": ";"}, "decimal is ';'; it must be 'auto', '.' or ','"),
         ({"label": ["y"]}, r"\['y'\] is a list; give the name of a column"),
     ],
 )

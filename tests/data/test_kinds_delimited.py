@@ -11,12 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fallow.core.load_options import LoadOptions
+from fallow.core.load_options import DEFAULTS, LoadOptions
 from fallow.data.loaders import delimited, table
 from fallow.data.loaders.columns import Column, EncodedColumns, encode_columns
 from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.table import read_table
 from fallow.data.loaders.table_files import Table, read_file
+from fallow.data.reading import ignore_bytes
 from tests.each import each_of
 
 
@@ -179,5 +180,5 @@ def test_the_texts_of_a_column_are_freed_when_it_is_recognized(
         return encode_columns(columns, check_bytes)
 
     monkeypatch.setattr(table, "encode_columns", encode)
-    read_table([partial(read_file, file)], LoadOptions(label="y"))
+    read_table([partial(read_file, file, ignore_bytes, DEFAULTS)], LoadOptions(label="y"))
     assert sizes[0] < file.stat().st_size / 10

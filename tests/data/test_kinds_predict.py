@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 import sklearn.datasets
 
 import fallow as fl
+from fallow.experiment.predict import predict_with
+from fallow.experiment.trained import Trained
 from tests.each import each_of
 
 rng = np.random.default_rng(5)
@@ -163,3 +167,104 @@ def test_other_values_are_refused_by_row(change: dict[str, Any], output: str) ->
 def test_a_missing_column_is_named() -> None:
     with pytest.raises(ValueError, match="no column 'dose'"):
         table().predict(FRAME.drop(columns="dose"))
+
+
+# -- tables of another format or scale ------------------------------------------------------
+
+
+DOSES = rng.normal(size=60) * 2 + 5
+
+
+def write_table(path: Path, cells: list[str], *, separator: str = ";") -> Path:
+    rows = [
+        f"{cell}{separator}{'no' if at % 2 else 'yes'}" for at, cell in enumerate(cells)
+    ]
+    path.write_text("\n".join([f"dose{separator}sick", *rows]), encoding="utf-8")
+    return path
+
+
+@functools.cache
+def german() -> fl.Run:
+    """Return a run on a file with decimal commas, and a model of their mean."""
+    with tempfile.TemporaryDirectory() as folder:
+        cells = [f"{dose:.2f}".replace(".", ",") for dose in DOSES]
+        path = write_table(Path(folder) / "train.csv", cells)
+        return train(fl.load(path, label="sick"), initial=20)
+
+
+@each_of(
+    "cells, same",
+    [
+        (["3,215", "4,125"], [3.215, 4.125]),  # ambiguous: as in training
+        (["3.215", "4.125"], None),  # then thousands
+        (["3.25", "4.125"], [3.25, 4.125]),  # evident
+        (["3,2", "4,125"], [3.2, 4.125]),
+    ],
+)
+def test_ambiguous_numbers_are_read_as_those_of_training(
+    cells: list[str], same: list[float] | None, tmp_path: Path
+) -> None:
+    german().save(tmp_path / "model")
+    path = write_table(tmp_path / "new.csv", cells)
+    for model in (german(), fl.load_model(tmp_path / "model")):
+        if same is None:
+            with pytest.warns(UserWarning, match="'dose' goes from 3215 to 4125"):
+                model.predict(path)
+            continue
+        expected = model.predict_proba(pd.DataFrame({"dose": same}))
+        assert model.predict_proba(path).tolist() == expected.tolist()
+
+
+def test_the_decimal_mark_in_a_model_file_is_checked(tmp_path: Path) -> None:
+    german().save(tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    text = config.read_text()
+    assert '"decimal": ","' in text
+    config.write_text(text.replace('"decimal": ","', '"decimal": "x"'))
+    with pytest.raises(ValueError, match=r"decimal is 'x'; it must be '\.' or ','"):
+        fl.load_model(tmp_path / "model")
+
+
+@each_of("factor, is_told", [(1000, True), (0.001, True), (1, False), (1.5, False)])
+def test_a_column_in_another_unit_is_a_warning(factor: float, is_told: bool) -> None:
+    frame = pd.DataFrame({"dose": DOSES * factor})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        german().predict(frame)
+    sentences = [str(warning.message) for warning in caught]
+    assert bool(sentences) == is_told
+    if is_told:
+        assert (
+            "column 'dose' goes from" in sentences[0]
+            and "a mean of about 5" in sentences[0]
+        )
+
+
+@each_of(
+    "change, column",
+    [
+        ({"age": FRAME["age"] * 365}, "age"),
+        ({"age": FRAME["age"] * 0.001}, "age"),
+        ({"at": FRAME["at"] * 1000}, "at"),
+        ({"at": FRAME["at"] - 10**9}, "at"),
+    ],
+)
+def test_each_column_on_another_scale_is_named(change: dict[str, Any], column: str) -> None:
+    with pytest.warns(UserWarning, match=f"column '{column}' goes from"):
+        table().predict(FRAME.assign(**change))
+
+
+@each_of("rows", [1, 5, 40])
+def test_usual_examples_are_predicted_without_a_warning(rows: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table().predict(FRAME.head(rows))
+        table().predict(FRAME.assign(ward="A").head(rows))
+
+
+def test_a_file_is_predicted_with_the_differences_from_training(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "new.csv", [f"{1000 * dose:.1f}" for dose in DOSES])
+    run = german()
+    model = Trained(run.config, {**run.saved, "state": run.state_of()}, run.state_of())
+    (sentence,) = predict_with(model, path).warnings
+    assert "'dose' goes from" in sentence

@@ -84,7 +84,7 @@ def test_latin_letters_are_read_and_said(tmp_path: Path) -> None:
         (("1,234.5", "2,000.0", "12,345,678.25"), 1234.5, "separated by commas"),
         (("1.234,5", "2.000,0", "12.345.678,25"), 1234.5, "separated by points"),
         (("1 234.5", "2 000.0", "12 345 678.25"), 1234.5, "separated by gaps"),
-        (("1,234", "2,000", "12,345"), 1234.0, "separated by commas"),
+        (("1,234", "2,000", "845"), 1234.0, "separated by commas"),
         (("1,5", "2,25", "3,125"), 1.5, "decimal comma"),
         (("0,137", "3,215", "2,137"), 3.215, "decimal comma"),
         (("-0,137", "0,215", "0,137"), -0.137, "decimal comma"),

@@ -304,6 +304,13 @@ def test_a_spreadsheet_of_a_country_with_decimal_commas_is_read(tmp_path: Path) 
     assert [queue.ledger.history(row)[0].value for row in (3, 1)] == [2.5, 3.0]
 
 
+def test_labels_that_may_be_fractions_or_thousands_are_refused(tmp_path: Path) -> None:
+    lines = ["id;label", "patient-3;3,215", "patient-1;-12,500"]
+    imported = take(make_queue(tmp_path, DOSE), tmp_path / "in.csv", lines)
+    assert not imported.recorded and len(imported.refused) == 2
+    assert "label '3,215' may be a fraction or thousands" in imported.refused[0]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

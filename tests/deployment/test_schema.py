@@ -16,6 +16,7 @@ from fallow.core.load_options import LoadOptions
 from fallow.deployment.schema import Column, Schema, schema_from, schema_of
 from fallow.deployment.site.rows import read_rows, read_tests
 from tests.deployment.agreed import COLUMNS, TABLE, table
+from tests.each import each_of
 from tests.names import CountedName
 
 NUMBERS = replace(TABLE, task="regression", classes=(), unit="mmHg")
@@ -244,6 +245,27 @@ def test_a_wrong_cell_is_named_by_file_column_and_row(
     with pytest.raises(ValueError) as error:
         read_rows(table(tmp_path / "rows.csv", "p1,63,male,233,yes", row), TABLE)
     assert reason in str(error.value)
+
+
+@each_of(
+    "cells, decimal, first",
+    [
+        (("3,215", "4,125"), "auto", 3.215),
+        (("3,215", "4,125"), ".", 3215.0),
+        (("3.215", "4.125"), ",", 3215.0),
+        (("3,25", "4,5"), "auto", 3.25),
+    ],
+)
+def test_the_decimal_mark_of_a_site_is_that_of_its_settings_or_a_note(
+    cells: tuple[str, str], decimal: Any, first: float, tmp_path: Path
+) -> None:
+    schema = Schema("table", "classification", "y", ("a", "b"), (Column("dose"),))
+    file = tmp_path / "rows.csv"
+    file.write_text(f"dose;y\n{cells[0]};a\n{cells[1]};b\n")
+    rows = read_rows(file, schema, LoadOptions(decimal=decimal))
+    assert rows.x[0, 0].item() == pytest.approx(first)
+    is_told = any("set decimal=" in note for note in rows.notes)
+    assert is_told == (decimal == "auto" and cells[0] == "3,215")
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,7 @@ DATA = {
     "resplit",
     "group",
     "physical_range",
+    "decimal",
     "pages",
     "features",
     "precision",  # of a device, next to its name

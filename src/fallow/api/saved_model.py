@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 from fallow import encoders
 from fallow.core import names
 from fallow.core.build import build, is_built_in
+from fallow.core.load_options import DecimalMark
 from fallow.core.model_vectors import Layout
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.refusal import explain_errors
@@ -43,7 +45,7 @@ from fallow.experiment.finished import (
 )
 from fallow.experiment.measuring import describe_results, find_measurements
 from fallow.experiment.methods import ModelMaker, versions
-from fallow.experiment.predict import outputs_of
+from fallow.experiment.predict import compare_with_training, outputs_of, read_new_rows
 from fallow.experiment.trained import Trained
 from fallow.measurements.prediction_sets import (
     SetRule,
@@ -88,8 +90,8 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
     example_spec : ExampleSpec
         Description of the examples; it may contain the indicator columns of empty cells (see
         `read_features`).
-    rows : DataFrame or array-like
-        Examples.
+    rows : DataFrame, array-like or path
+        Examples, or a file or folder with them.
 
     Raises
     ------
@@ -98,6 +100,8 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
     """
     columns = example_spec["columns"]
     shape = tuple(example_spec["shape"])
+    if isinstance(rows, str | Path):
+        rows = _read_file(example_spec, Path(rows))
     marks = example_spec.get("marks")
     offsets = example_spec.get("offsets", ())
     if columns and is_frame(rows):
@@ -137,6 +141,15 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
             f"{lacking} of {len(x)} examples have a missing or infinite feature; omit them"
         )
     return x
+
+
+def _read_file(example_spec: ExampleSpec, path: Path) -> npt.NDArray[np.float32]:
+    """Read the examples of a file or folder, which are scaled as those of training."""
+    rows = read_new_rows(example_spec, path)
+    for finding in rows.findings:
+        warnings.warn(finding.sentence, stacklevel=5)
+    features: npt.NDArray[np.float32] = rows.x.numpy()
+    return features
 
 
 # -- saving ------------------------------------------------------------------------------------
@@ -464,6 +477,8 @@ class LoadedModel:
 
     def _outputs(self, rows: Any) -> Tensor:
         x = read_rows_for(self.saved["example_spec"], rows)
+        for difference in compare_with_training(self.config, self.saved, x):
+            warnings.warn(difference, stacklevel=4)
         return outputs_of(self.config, self.saved, self.state, x, self.policy)
 
     def export(self, file: str | Path, *, with_encoder: bool = True) -> Path:
@@ -667,9 +682,19 @@ def _read_example_spec(saved: Mapping[str, Any]) -> ExampleSpec:
     if saved.get("pixels") is not None:
         details["pixels"] = dict(saved["pixels"])
         scale_of(details)
+    if saved.get("decimal") is not None:
+        details["decimal"] = _read_decimal(saved["decimal"])
     if saved.get("units") is not None:
         details["units"] = {str(name): str(unit) for name, unit in saved["units"].items()}
     return details
+
+
+def _read_decimal(mark: object) -> DecimalMark:
+    if mark == ".":
+        return "."
+    if mark == ",":
+        return ","
+    raise ValueError(f"decimal is {mark!r}; it must be '.' or ','")
 
 
 def _read_offsets(numbers: Sequence[float], shape: Sequence[int]) -> list[float]:

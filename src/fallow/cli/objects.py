@@ -62,6 +62,9 @@ class WrittenPredictions:
             "null without prediction sets"
         ),
     ] = None
+    warnings: Annotated[
+        tuple[str, ...], Field(description="differences from the training data")
+    ] = ()
 
 
 @with_config(STRICT)

@@ -236,7 +236,9 @@ def predict(
         else:
             policy = choose_policy(study, own_code=own_code)
             file = predict_file(study, data, strategy, seed, out, site, policy)
-    result = WrittenPredictions(str(file.path), file.rows, file.lacking, file.unclear)
+    result = WrittenPredictions(
+        str(file.path), file.rows, file.lacking, file.unclear, file.warnings
+    )
     line = f"Wrote {count_noun(result.rows, 'prediction')} to {result.file}"
     if result.lacking:
         line += f"; no prediction for {count_noun(result.lacking, 'example')} with a missing feature"
@@ -246,6 +248,7 @@ def predict(
             f"Cannot tell: {count_noun(result.unclear, 'example')} whose prediction set has several "
             "classes or none"
         )
+    lines += [f"Warning: {sentence}" for sentence in file.warnings]
     if file.no_sets is not None:
         lines.append(f"No prediction sets: {file.no_sets}")
     opt.tell(lines, result, quiet=quiet, as_json=as_json)

@@ -29,6 +29,10 @@ KINDS: dict[Kind, str] = {
 TABLES: tuple[Kind, ...] = ("table", "workbook", "frame")
 
 
+DecimalMark = Literal["auto", ".", ","]
+"""Decimal mark of numbers in text; "auto" if it is not known."""
+
+
 @final
 @dataclass(frozen=True)
 class Option:
@@ -88,6 +92,13 @@ class LoadOptions:
             "Make one name of names in your own table that differ only in their writing."
         ),
     ] = False
+    decimal: Annotated[
+        DecimalMark,
+        Option(
+            "Decimal mark of numbers in text; the other mark separates thousands; auto: from "
+            "the cells of the file."
+        ),
+    ] = "auto"
     sheet: Annotated[
         str | None, Option("Sheet of your own Excel file; none: the first.", ("workbook",))
     ] = None
@@ -135,6 +146,7 @@ class LoadKeywords(TypedDict, total=False):
     classes: Sequence[str]
     drop_rows: bool
     merge: bool
+    decimal: DecimalMark
     sheet: str | None
     header_row: int | None
     physical_range: Sequence[float]

@@ -247,8 +247,7 @@ def warn_of_findings(dataset: Dataset, stacklevel: int) -> None:
     """Issue the warnings among the findings as Python warnings, for callers in Python."""
     for finding in dataset.findings:
         if finding.severity == "warning" and not finding.is_doubtful:
-            fix = f"; set {finding.fix}" if "=" in finding.fix else ""
-            warnings.warn(f"{dataset.name}: {finding.sentence}{fix}", stacklevel=stacklevel)
+            warnings.warn(f"{dataset.name}: {finding.advice}", stacklevel=stacklevel)
 
 
 def take_rows(x: Tensor, at: Tensor) -> Tensor:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
 
+from fallow.core.load_options import DecimalMark
 from fallow.core.missing import BUCKETS
 from fallow.core.wording import join_some
 
@@ -66,6 +67,13 @@ class Finding:
     sentence: str
     fix: str = ""
     is_doubtful: bool = False
+
+    @property
+    def advice(self) -> str:
+        """Sentence of a warning with the setting that changes it."""
+        if self.severity == "warning" and "=" in self.fix:
+            return f"{self.sentence}; set {self.fix}"
+        return self.sentence
 
 
 def note(sentence: str, fix: str = "") -> Finding:
@@ -145,13 +153,15 @@ class ColumnRead:
 class Reading:
     """Import of a user's own files or arrays, before any random draw.
 
-    rows: number of examples read at each site.  left_out: omitted examples.
+    rows: number of examples read at each site.  left_out: omitted examples.  decimal: decimal mark
+    of the numbers in a text file, "auto" if no number has a mark.
     """
 
     source: str
     rows: Mapping[str, int]
     left_out: tuple[OmittedExamples, ...] = ()
     columns: tuple[ColumnRead, ...] = ()
+    decimal: DecimalMark = "auto"
 
     @property
     def total(self) -> int:
@@ -170,7 +180,7 @@ class Reading:
         if not any(rows.values()):
             return self
         left_out = (*self.left_out, OmittedExamples(reason, dict(rows)))
-        return Reading(self.source, self.rows, left_out, self.columns)
+        return replace(self, left_out=left_out)
 
 
 def count_at(

@@ -43,7 +43,7 @@ FEDERATION: Mapping[str, str] = {
 }
 """Settings of ``[federation]`` in ``study.toml``."""
 
-OF_FILE = ("group", "sheet", "header_row")
+OF_FILE = ("group", "sheet", "header_row", "decimal")
 """Options of `LoadOptions` that a site sets for its own file."""
 SITE: Mapping[str, str] = {
     "name": "name of this site in the study",
@@ -54,6 +54,8 @@ SITE: Mapping[str, str] = {
     "sheet": "sheet of an Excel file (default: the first)",
     "header_row": "row of an Excel file with the names of the columns (default: the first that is not "
     "empty)",
+    "decimal": "decimal mark of the numbers in a text file; the other mark separates thousands "
+    "(default: from the cells)",
     "address": "address of the coordinator",
     "proxy": "proxy between this site and the network (default: HTTPS_PROXY)",
     "own_certificate": "certificate that this site shows to the coordinator (PEM)",

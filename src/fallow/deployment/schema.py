@@ -499,7 +499,9 @@ def _schema_of_table(
                 f"column {name!r} is the label or the row name, and also a text "
                 "column; choose one"
             )
-    labels = encode_labels(labels_of(table.columns[label]), task, file.name, classes)
+    labels = encode_labels(
+        labels_of(table.columns[label], table.dialect), task, file.name, classes
+    )
     result = labels.classes
     for finding in (*table.findings, *labels.findings):
         notify(f"{file.name}: {finding.sentence}")

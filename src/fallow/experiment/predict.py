@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -16,9 +17,10 @@ from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.data import read_rows
 from fallow.data.loaders.features import NewRows
+from fallow.encoders.base import EMPTY_CELLS
 from fallow.engine import predict
 from fallow.experiment.encoding import encode_as_trained, shape_seen
-from fallow.experiment.finished import TrainedModel, scale_of
+from fallow.experiment.finished import ExampleSpec, TrainedModel, scale_of
 from fallow.experiment.methods import ModelMaker
 from fallow.experiment.scale import Scale, in_units
 from fallow.experiment.trained import Trained
@@ -56,6 +58,8 @@ class Predicted(NamedTuple):
         Number of examples whose prediction set has several classes or none; None without sets.
     no_sets : str or None
         Why the model has too few test examples for prediction sets.
+    warnings : tuple of str
+        Differences from the training data.
     """
 
     path: Path
@@ -63,6 +67,7 @@ class Predicted(NamedTuple):
     lacking: int
     unclear: int | None = None
     no_sets: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def predict_with(
@@ -89,18 +94,9 @@ def predict_with(
             f"{target.stem}.csv"
         )
     example_spec = model.saved["example_spec"]
-    rows = read_rows(
-        data,
-        example_spec["columns"],
-        example_spec["shape"],
-        example_spec.get("marks"),
-        ids=example_spec.get("ids", "id"),
-        offsets=example_spec.get("offsets", ()),
-        units=example_spec.get("units", {}),
-        scale=scale_of(example_spec),
-        pixel_range=example_spec.get("range"),
-        physical_range=example_spec.get("physical_range"),
-    )
+    rows = read_new_rows(example_spec, data)
+    warnings = [finding.sentence for finding in rows.findings]
+    warnings += compare_with_training(model.config, model.saved, rows.x)
     x = rows.x[rows.whole]
     outputs = outputs_of(model.config, model.saved, model.state, x, model.policy)
     columns = _columns(outputs, example_spec["classes"])
@@ -123,7 +119,99 @@ def predict_with(
     else:
         content = csv_content(names, lines)
     write_whole(target, content, mode=mode)
-    return Predicted(target, len(x), len(rows.names) - len(x), unclear, no_sets)
+    return Predicted(
+        target, len(x), len(rows.names) - len(x), unclear, no_sets, tuple(warnings)
+    )
+
+
+def read_new_rows(example_spec: ExampleSpec, path: Path) -> NewRows:
+    """Read the examples of a file or folder as those of training."""
+    return read_rows(
+        path,
+        example_spec["columns"],
+        example_spec["shape"],
+        example_spec.get("marks"),
+        ids=example_spec.get("ids", "id"),
+        offsets=example_spec.get("offsets", ()),
+        units=example_spec.get("units", {}),
+        scale=scale_of(example_spec),
+        pixel_range=example_spec.get("range"),
+        physical_range=example_spec.get("physical_range"),
+        decimal=example_spec.get("decimal", "auto"),
+    )
+
+
+FAR = 5.0
+"""Distance from the mean of training, in standard deviations, of at most 1 / FAR**2 = 4 % of the
+training examples (Chebyshev's inequality)."""
+OFTEN = 0.25
+"""Share of new examples that far away from which a column is on another scale."""
+NARROW = 0.01
+"""Ratio of standard deviations below which a column is on another scale."""
+ENOUGH = 10  # minimum number of examples of which the spread is compared
+
+
+def compare_with_training(
+    config: ExperimentConfig, saved: TrainedModel, x: Tensor
+) -> list[str]:
+    """Return a sentence for each column on another scale than in training.
+
+    x: (n, d) raw examples, NaN for empty cells.  The model file has the mean and the standard
+    deviation of each column, or the agreed ranges, and nothing else is compared.
+    """
+    columns = saved["example_spec"]["columns"]
+    moments = _find_moments(saved)
+    if not columns or moments is None or not len(x):
+        return []
+    offsets = saved["example_spec"].get("offsets", ())
+    sentences = []
+    for at, column in enumerate(columns):
+        mean, std = (float(values[at]) for values in moments)
+        numbers = x[:, at].double()
+        numbers = numbers[~numbers.isnan()]
+        is_binary = bool(((numbers == 0) | (numbers == 1)).all())
+        if std == 0 or is_binary or not _is_on_another_scale((numbers - mean) / std):
+            continue
+        offset = offsets[at] if offsets else 0.0
+        low = float(numbers.min()) + offset
+        high = float(numbers.max()) + offset
+        middle = mean + offset
+        training = f"in training it had a mean of about {middle:g} and a standard deviation of {std:g}"
+        if config.standardize == "ranges":
+            training = f"its agreed range is {middle - std:g} to {middle + std:g}"
+        sentences.append(
+            f"column {column!r} goes from {low:g} to {high:g}, and {training}; check its unit"
+        )
+    return sentences
+
+
+def _find_moments(saved: TrainedModel) -> tuple[Tensor, Tensor] | None:
+    """Return mean and standard deviation of each column in training, (d,), if the file has them.
+
+    An encoder may have a center, which is at most one deviation from the mean.  Agreed ranges have
+    a center and half their width.
+    """
+    d = len(saved["example_spec"]["columns"])
+    state: State = {}
+    length = 1.0
+    if "encoder" in saved:
+        state = saved["encoder"]["state"]
+        length = math.sqrt(d)  # encoded examples are scaled to length 1
+    if {"center", "spread"} <= state.keys():
+        return state["center"], state["spread"]
+    scale = saved["scale"]
+    is_identity = not state.keys() - {EMPTY_CELLS}
+    if scale is None or not is_identity or len(scale["mean"]) != d:
+        return None
+    return scale["mean"], scale["std"] / length
+
+
+def _is_on_another_scale(z: Tensor) -> bool:
+    """Return whether many numbers (n,) are far from 0, or different and close together."""
+    if float((z.abs() > FAR).double().mean()) > OFTEN:
+        return True
+    spread = float(z.std(correction=0))
+    return len(z) >= ENOUGH and 0 < spread < NARROW
 
 
 def outputs_of(

@@ -225,6 +225,8 @@ class SimulatedEnvironment:
         units = rows.units
         if units:
             details["units"] = units
+        if rows.reading is not None and rows.reading.decimal != "auto":
+            details["decimal"] = rows.reading.decimal
         if rows.physical_range is not None:
             details["physical_range"] = list(rows.physical_range)
         return details

@@ -28,6 +28,8 @@ EMPTY_CELLS = pa.array(
     sorted({*EMPTY, *map(str.upper, EMPTY), *map(str.capitalize, EMPTY), "NaN", "NaT"})
 )
 """Spellings of empty cells that are found without a look at each distinct text."""
+PLAIN = Dialect()
+"""Format of numbers in Python."""
 LONGEST = 2**53
 """Largest whole number up to which float64 has all digits."""
 
@@ -181,9 +183,12 @@ def _read_codes(indices: pa.Array, names: Sequence[str]) -> npt.NDArray[Any]:
     return codes
 
 
-def labels_of(cells: pa.ChunkedArray) -> npt.NDArray[Any]:
+def labels_of(cells: pa.ChunkedArray, dialect: Dialect = PLAIN) -> npt.NDArray[Any]:
     """Return labels: integers, numbers (NaN for unlabeled), or texts ("" for unlabeled)."""
     kind = cells.type
+    has_marks = is_textual(cells) and not dialect.is_plain
+    if has_marks and numbers_of(cells, dialect) is not None:
+        cells = dialect.plain_numbers(pc.utf8_trim_whitespace(cells))
     if pa.types.is_integer(kind) and not cells.null_count:
         whole: npt.NDArray[Any] = cells.to_numpy()
         return whole.astype(np.uint64 if kind == pa.uint64() else np.int64)

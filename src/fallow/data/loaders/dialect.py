@@ -9,7 +9,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from fallow.core.load_options import DecimalMark
+from fallow.data.reading import Finding
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +48,8 @@ class Dialect:
     """Format of the cells of one file.
 
     thousands: all characters between groups of three digits, "" if there are none.  skip: lines
-    before the header, such as ``sep=;`` of Excel.
+    before the header, such as ``sep=;`` of Excel.  doubt: a number such as 3,215, if no cell of
+    the file tells whether its mark is decimal; else "".  is_marked: some number has a mark.
     """
 
     encoding: str = "utf-8"
@@ -54,6 +58,8 @@ class Dialect:
     decimal: str = "."
     thousands: str = ""
     skip: int = 0
+    doubt: str = ""
+    is_marked: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -82,6 +88,32 @@ class Dialect:
             cells = pc.if_else(is_comma, pc.replace_substring(cells, ",", "."), cells)
         return cells
 
+    @property
+    def known_decimal(self) -> DecimalMark:
+        """Return the decimal mark by which files of the same source are read, or "auto"."""
+        if not self.is_marked:
+            return "auto"
+        return "," if self.decimal == "," else "."
+
+    def find_doubt(self, name: str) -> list[Finding]:
+        """Return a warning of numbers whose mark may be decimal or separate thousands."""
+        if not self.doubt:
+            return []
+        (mark,) = {*self.doubt} & {".", ","}
+        as_decimal = self.doubt.replace(mark, ".")
+        as_whole = self.doubt.replace(mark, "")
+        other = "," if self.decimal == "." else "."
+        readings = (
+            [as_decimal, as_whole] if mark == self.decimal else [as_whole, as_decimal]
+        )
+        sentence = (
+            f"{name}: numbers such as {self.doubt} were read as {readings[0]}, and may be "
+            f"{readings[1]}, because all have three digits after the mark"
+        )
+        # programs write comma-separated files with decimal points
+        is_usual = self.separator == "," and mark == self.decimal == "."
+        return [Finding("warning", sentence, f"decimal={other!r}", is_doubtful=is_usual)]
+
     def notes(self, name: str) -> tuple[str, ...]:
         """Return deviations from the usual CSV format, as sentences."""
         result: list[str] = []
@@ -101,10 +133,13 @@ class Dialect:
         return tuple(result)
 
 
-def sniff(path: Path) -> Dialect:
+def sniff(
+    path: Path, decimal: DecimalMark = "auto", expected: DecimalMark = "auto"
+) -> Dialect:
     """Detect the format of a text file, from its byte-order mark and its first lines.
 
-    Raises ValueError for a file that is not text.
+    decimal: the decimal mark; "auto" detects it.  expected: the mark if the cells do not tell it,
+    such as that of the training data.  Raises ValueError for a file that is not text.
     """
     encoding = _detect_encoding(path)
     lines = _read_first_lines(path, encoding)
@@ -117,16 +152,12 @@ def sniff(path: Path) -> Dialect:
     separator = _detect_separator(lines, quote)
     if declared is not None:
         separator = declared[1]
-    cells: list[str] = []
+    columns: dict[int, list[str]] = {}
     for row in _parse_rows(lines[1:], separator, quote):
-        cells += [cell.strip() for cell in row]
-    least = 1
-    if separator == ",":
-        # in a comma-separated file, a single number with a comma is more likely an error
-        # than a format
-        least = 3
-    decimal, thousands = _detect_marks(cells, least)
-    return Dialect(encoding, separator, quote, decimal, thousands, skip)
+        for at, cell in enumerate(row):
+            columns.setdefault(at, []).append(cell.strip())
+    marks = _detect_marks([*columns.values()], separator, decimal, expected)
+    return Dialect(encoding, separator, quote, *marks[:2], skip, *marks[2:])
 
 
 def _detect_encoding(path: Path) -> str:
@@ -225,37 +256,116 @@ def _parse_rows(lines: Sequence[str], separator: str, quote: str) -> Iterator[li
         return
 
 
-def _detect_marks(cells: Sequence[str], least: int) -> tuple[str, str]:
-    """Return the decimal mark and the thousands separators that occur in the cells.
+class Marks(NamedTuple):
+    """Marks of the numbers in a file, as fields of `Dialect`."""
 
-    A number such as 1,234 is ambiguous. An unambiguous cell decides, such as 3,25 or
-    1,234.5. Without one, commas separate thousands. 1.234 has a decimal point, unless
-    another cell shows that commas are decimal. Decimal commas require at least ``least``
-    cells that show them, and none with a point.
+    decimal: str
+    thousands: str
+    doubt: str
+    is_marked: bool
+
+
+def _detect_marks(
+    columns: Sequence[Sequence[str]],
+    separator: str,
+    decimal: DecimalMark,
+    expected: DecimalMark,
+) -> Marks:
+    """Detect the decimal mark and the thousands separators of the cells in columns.
+
+    An unambiguous cell decides, such as 3,25 or 1,234.5.  Numbers such as 1,234 and 1.234 are
+    ambiguous.  ``expected`` decides them, or else the separator and the other cells of their
+    column, with a doubt.
     """
-    has_comma = [cell for cell in cells if "," in cell]
-    decimal = "."
+    cells = [cell for column in columns for cell in column]
+    with_commas = [cell for cell in cells if COMMAS.fullmatch(cell)]
+    with_points = [cell for cell in cells if POINTS.fullmatch(cell)]
+    is_marked = any(COMMA.fullmatch(c) or POINT.fullmatch(c) for c in cells)
+    is_marked = is_marked or bool(with_commas or with_points)
+    doubt = ""
+    mark: str = decimal
+    if decimal == "auto":
+        mark = _find_evidence(columns, separator, with_commas, with_points)
+    if mark == "auto":
+        ambiguous = with_commas or [cell for cell in with_points if cell.count(".") == 1]
+        mark = expected
+        if expected == "auto" and ambiguous:
+            mark = _guess_decimal(columns, separator, ambiguous[0])
+            doubt = ambiguous[0]
     thousands = ""
-    # 3,25: the comma can only be decimal
-    only_decimal = [c for c in has_comma if COMMA.fullmatch(c) and not COMMAS.fullmatch(c)]
-    # 1.234,5: points separate thousands, so the comma is decimal
-    mixed = [c for c in has_comma if POINTS.fullmatch(c)]
-    # 1,234: ambiguous
-    grouped = [c for c in has_comma if COMMAS.fullmatch(c)]
-    # 1,234,567 and 1,234.5: commas can only separate thousands
-    clearly_grouped = [c for c in grouped if c.count(",") > 1 or "." in c]
-    # 3.25: the point can only be decimal
-    has_points = any(POINT.fullmatch(c) and not POINTS.fullmatch(c) for c in cells)
-
-    shows_comma = len(only_decimal) >= least and not clearly_grouped and not has_points
-    if mixed or shows_comma:
-        decimal = ","
-        if any("." in c and POINTS.fullmatch(c) for c in cells):
-            thousands = "."
-    elif grouped and not only_decimal:
+    if mark == "," and with_points:
+        thousands = "."
+    elif mark == "." and with_commas:
         thousands = ","
+    if mark == NEITHER or mark == "auto":
+        mark = "."
     text = "".join(cells)
-    has_gaps = any(mark in text for mark in GAP_MARKS)  # cheaper than the pattern
+    has_gaps = any(gap in text for gap in GAP_MARKS)  # cheaper than the pattern
     if has_gaps and not thousands and any(GAPS.fullmatch(c) for c in cells):
         thousands = GAP_MARKS
-    return decimal, thousands
+    return Marks(mark, thousands, doubt, is_marked)
+
+
+NEITHER = ""
+"""Decimal mark of a file in which a comma is decimal in one cell and not in another."""
+
+
+def _find_evidence(
+    columns: Sequence[Sequence[str]],
+    separator: str,
+    with_commas: Sequence[str],
+    with_points: Sequence[str],
+) -> str:
+    """Return the decimal mark that unambiguous cells show, "auto" without any.
+
+    with_commas, with_points: cells of which these may separate thousands.
+    """
+    cells = [cell for column in columns for cell in column]
+    # in a comma-separated file, a single number with a comma is more likely an error than a format
+    least = 3 if separator == "," else 1
+    # 1.234,5: points separate thousands
+    if any("," in cell for cell in with_points):
+        return ","
+    # 3.25: the point can only be decimal
+    has_point = any(POINT.fullmatch(c) and not POINTS.fullmatch(c) for c in cells)
+    # 1,234,567 and 1,234.5: commas can only separate thousands
+    has_point = has_point or any(c.count(",") > 1 or "." in c for c in with_commas)
+    # 3,25: the comma can only be decimal
+    n_commas = sum(bool(COMMA.fullmatch(c)) and not COMMAS.fullmatch(c) for c in cells)
+    if n_commas >= least and not has_point:
+        return ","
+    if n_commas:
+        return NEITHER
+    if has_point:
+        return "."
+    # 1.234.567: points separate thousands, unless the column has addresses or versions
+    are_grouped = any(map(_are_grouped_by_points, columns))
+    return "," if are_grouped else "auto"
+
+
+def _are_grouped_by_points(column: Sequence[str]) -> bool:
+    """Return whether all cells are numbers with points between thousands, one with two points."""
+    if not any(cell.count(".") > 1 for cell in column):
+        return False
+    return all(POINTS.fullmatch(c) or (c.isdecimal() and len(c) <= 3) for c in column if c)
+
+
+def _guess_decimal(columns: Sequence[Sequence[str]], separator: str, number: str) -> str:
+    """Return the probable decimal mark of a file with numbers such as 3,215 or 3.215.
+
+    Semicolons separate cells where commas are decimal.  Whole numbers in the same column tell
+    more: 845 beside 3,215 is below one thousand, and 4512 would be 4,512.
+    """
+    mark = "," if "," in number else "."
+    other = "," if mark == "." else "."
+    pattern = GROUPED[mark]
+    lengths: list[int] = []
+    for column in columns:
+        if any(mark in cell and pattern.fullmatch(cell) for cell in column):
+            lengths += [len(cell) for cell in column if cell.isdecimal()]
+    usual = "," if separator == ";" else "."
+    if lengths and max(lengths) > 3:
+        return mark
+    if lengths and separator == ";":
+        return other
+    return "." if mark == "." else usual

@@ -14,12 +14,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fallow.core.load_options import DecimalMark
 from fallow.core.suggestions import require_known
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.images import list_files, read_images
 from fallow.data.loaders.numbers import subtract_offsets
 from fallow.data.loaders.scaling import PixelScale, scale_as_trained
 from fallow.data.loaders.text_rules import check_names
+from fallow.data.reading import Finding
 from fallow.storage.files import find_existing
 
 if TYPE_CHECKING:
@@ -36,13 +38,14 @@ class NewRows:
 
     x: (n, *shape) float32. whole: (n,) bool, False for an example with a missing feature.
     names: identifiers in ``named_by``: the files of images, the column of IDs of a table,
-    or numbers from 0.
+    or numbers from 0. findings: what may be read otherwise than meant.
     """
 
     x: Tensor
     whole: Tensor
     named_by: str
     names: Sequence[object]
+    findings: tuple[Finding, ...] = ()
 
 
 def read_rows(
@@ -56,6 +59,7 @@ def read_rows(
     scale: PixelScale | None = None,
     pixel_range: Sequence[float] | None = None,
     physical_range: Sequence[float] | None = None,
+    decimal: DecimalMark = "auto",
 ) -> NewRows:
     """Read the examples of a table, a .npz file, or all images below a folder.
 
@@ -65,11 +69,15 @@ def read_rows(
     with empty cells and imputes them; None otherwise. ids: the column of IDs of a table; a
     .npz file has them in the array ``ids``. offsets: see `Dataset.offsets`. units: those of
     the columns whose cells had one. scale, pixel_range: see `scale_as_trained`.
-    physical_range: see `Dataset.physical_range`. Raises ValueError for a missing column, a
+    physical_range: see `Dataset.physical_range`. decimal: the decimal mark of training, for a text
+    file whose cells do not tell theirs. Raises ValueError for a missing column, a
     cell that is not a finite number or a known text, a different shape, and if every
     example has a missing feature.
     """
     find_existing(path)
+    named_by = "row"
+    names: Sequence[object] | None = None
+    findings: Sequence[Finding] = ()
     marked = {mark[0]: mark[1] for mark in marks or ()}
     if path.is_dir():
         named_by, names, x = _read_images(path, shape, physical_range)
@@ -80,16 +88,24 @@ def read_rows(
             path, shape, "ids", offsets=offsets, scale=scale, pixel_range=pixel_range
         )
         x = rows.x
-        named_by, names = (
-            ("row", None) if "ids" not in rows.texts else (ids, rows.texts["ids"])
-        )
+        if "ids" in rows.texts:
+            named_by = ids
+            names = rows.texts["ids"]
     elif not columns:
         raise ValueError(
             f"the model was not trained on a table; give {path.stem}.npz with x, or a "
             "folder of images"
         )
     else:
-        named_by, names, x = _read_table(path, columns, marked, ids, offsets, units)
+        from fallow.data.loaders.encoding import encode_features
+        from fallow.data.loaders.table_files import read_file
+
+        table = read_file(path, expected=decimal)
+        findings = table.dialect.find_doubt(path.name)
+        x = torch.from_numpy(encode_features(table, columns, marked, offsets, units))
+        if ids in table.columns:
+            named_by = ids
+            names = table.texts(ids)
     if tuple(x.shape[1:]) != tuple(shape):
         raise ValueError(
             f"{path.name} has rows of shape {tuple(x.shape[1:])}, and the model needs "
@@ -104,7 +120,7 @@ def read_rows(
         raise ValueError(f"{path.name} has no row without missing features; fill some in")
     if names is None:
         names = range(len(x))
-    return NewRows(x, whole, named_by, names)
+    return NewRows(x, whole, named_by, names, tuple(findings))
 
 
 def _read_images(
@@ -179,27 +195,6 @@ def text_of(value: object) -> str:
     if isinstance(value, float) and math.isnan(value):
         return ""
     return str(value)
-
-
-def _read_table(
-    path: Path,
-    columns: Sequence[str],
-    marked: Mapping[str, str],
-    ids: str,
-    offsets: Sequence[float],
-    units: Mapping[str, str],
-) -> tuple[str, Sequence[object] | None, Tensor]:
-    """Read the features of a table, (n, len(columns)), named by its column of IDs if there
-    is one.
-    """
-    from fallow.data.loaders.encoding import encode_features
-    from fallow.data.loaders.table_files import read_file
-
-    table = read_file(path)
-    x = torch.from_numpy(encode_features(table, columns, marked, offsets, units))
-    if ids in table.columns:
-        return ids, table.texts(ids), x
-    return "row", None, x
 
 
 def read_features(

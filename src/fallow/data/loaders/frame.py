@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fallow.core.load_options import (
+    DecimalMark,
     LoadKeywords,
+    LoadOptions,
     build_options,
     check_applies,
     require_label,
@@ -16,7 +19,7 @@ from fallow.core.suggestions import OF_FEDERATION, explain_function
 from fallow.data.dataset import Dataset, warn_of_findings
 from fallow.data.loaders.features import is_frame
 from fallow.data.loaders.open import from_sources
-from fallow.data.loaders.table_files import table_of_frame
+from fallow.data.loaders.table_files import Table, table_of_frame
 
 if TYPE_CHECKING:
     import narwhals.stable.v2 as nw
@@ -70,11 +73,22 @@ def from_frame(
         frames[test_name] = _check_frame(test, test_name)
     known = set(map(str, frames[name].columns))
     sources = [
-        partial(table_of_frame, frame, what, known=known) for what, frame in frames.items()
+        partial(_read_frame, frame, what, known, chosen) for what, frame in frames.items()
     ]
     dataset = from_sources(sources, chosen, name)
     warn_of_findings(dataset, stacklevel=4)
     return dataset
+
+
+def _read_frame(
+    frame: nw.DataFrame[Any],
+    name: str,
+    known: Collection[str],
+    options: LoadOptions,
+    expected: DecimalMark,
+) -> Table:
+    """Read a frame; numbers in its texts have marks only if the options name one."""
+    return table_of_frame(frame, name, known, options.decimal)
 
 
 def _check_frame(df: object, name: str) -> nw.DataFrame[Any]:

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
@@ -368,6 +368,9 @@ def _find_masks(files: Sequence[Path]) -> list[Finding]:
     return [warning(sentence, "move the masks to another folder")]
 
 
+IN_LIST = "write numbers with a decimal point"
+
+
 def label_of(file: Path) -> str:
     """Return the name of the folder of an image, "" if it is that of unlabeled images."""
     folder = normal_name(file.parent.name)
@@ -428,7 +431,14 @@ def _read_listed(
         sites=None if sites is None else tuple(sites[file] for file in at),
         names=_name_pages([names[file] for file in at], at),
         groups=stack.groups,
-        findings=(note(f"regression targets were read from {table.name}"), *stack.findings),
+        findings=(
+            note(f"regression targets were read from {table.name}"),
+            *(
+                replace(doubt, fix=IN_LIST)
+                for doubt in cells.dialect.find_doubt(table.name)
+            ),
+            *stack.findings,
+        ),
         physical_range=stack.physical_range,
     )
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from fallow.catalog import is_named
 from fallow.core.load_options import (
     DEFAULTS,
+    DecimalMark,
     Kind,
     LoadKeywords,
     LoadOptions,
@@ -301,12 +302,12 @@ def from_table(
     file = find_existing(path)
     sources = [partial(read_file, file, notify, options)]
     if test is not None:
-        sources.append(partial(read_file, find_existing(test), options=options))
+        sources.append(partial(read_file, find_existing(test), ignore_bytes, options))
     return from_sources(sources, options, file.stem)
 
 
 def from_sources(
-    sources: Sequence[Callable[[], Table]], options: LoadOptions, name: str
+    sources: Sequence[Callable[[DecimalMark], Table]], options: LoadOptions, name: str
 ) -> Dataset:
     """Create a dataset from functions that read a table and, if there are two, a test table."""
     from fallow.data.loaders.table import read_table

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fallow.core.load_options import LoadOptions
+from fallow.core.load_options import DecimalMark, LoadOptions
 from fallow.core.missing import Missing
 from fallow.core.suggestions import nearest_column, require_known
 from fallow.data.loaders.cells import (
@@ -101,8 +101,8 @@ class TableArrays:
     missing: Missing | None = None
 
 
-Source = Callable[[], Table]
-"""Function that reads a file or a frame."""
+Source = Callable[[DecimalMark], Table]
+"""Function that reads a file or a frame, with the decimal mark that ambiguous cells have."""
 
 
 def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
@@ -113,14 +113,14 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
     """
     roles = assign_roles(options)
     label = next(iter(roles))
-    tables = [_read_checked(source, options) for source in sources]
+    tables = _read_sources(sources, options)
     name = tables[0].name
     rows = tables[0].n_rows
     dialect = tables[0].dialect
     findings = [finding for table in tables for finding in table.findings]
     cells = _join_tables(tables)
     tables.clear()  # columns are dropped as soon as they are features
-    y = labels_of(cells[label])
+    y = labels_of(cells[label], dialect)
     sites = _read_names("site", options.site, cells, name, options.merge, findings)
     groups = _read_names("group", options.group, cells, name, options.merge, findings)
     row_names, id_column = _find_row_names(cells, options)
@@ -142,7 +142,8 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
         raise ValueError(f"{name} has no feature column{because}; add one")
 
     n = len(y)
-    reading = Reading(name, count_at(sites, np.ones(n, dtype=np.bool_)))
+    rows_at = count_at(sites, np.ones(n, dtype=np.bool_))
+    reading = Reading(name, rows_at, decimal=dialect.known_decimal)
     keep = np.ones(n, dtype=np.bool_)
     if options.drop_rows:
         keep = ~_find_lacking_rows(columns)
@@ -204,8 +205,33 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
     )
 
 
-def _read_checked(source: Source, options: LoadOptions) -> Table:
-    table = source()
+def _read_sources(sources: Sequence[Source], options: LoadOptions) -> list[Table]:
+    """Read the table and the test table, which have the same decimal mark.
+
+    Raises ValueError for a test table with another one.
+    """
+    first = _read_checked(sources[0]("auto"), options)
+    tables = [first]
+    mark = first.dialect.known_decimal
+    for source in sources[1:]:
+        test = _read_checked(source(mark), options)
+        own_mark = test.dialect.known_decimal
+        if "auto" not in (mark, own_mark) and own_mark != mark:
+            raise ValueError(
+                f"{test.name}: the decimal mark is {own_mark!r}, and that of {first.name} is "
+                f"{mark!r}; write both alike"
+            )
+        tables.append(test)
+    last = tables[-1].dialect
+    if mark == "auto":  # no number of the first table has a mark
+        tables[0] = replace(first, dialect=last)
+    elif not first.dialect.thousands:
+        both = replace(first.dialect, thousands=last.thousands)
+        tables[0] = replace(first, dialect=both)
+    return tables
+
+
+def _read_checked(table: Table, options: LoadOptions) -> Table:
     names = list(table.columns)
     for column in (*assign_roles(options), *options.drop, *options.columns):
         if column not in table.columns:

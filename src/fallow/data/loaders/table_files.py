@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fallow.core.load_options import DEFAULTS, LoadOptions
+from fallow.core.load_options import DEFAULTS, DecimalMark, LoadOptions
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import require_known
 from fallow.data.loaders.cells import (
@@ -89,26 +89,35 @@ def read_file(
     path: Path,
     notify: ReportBytes = ignore_bytes,
     options: LoadOptions = DEFAULTS,
+    expected: DecimalMark = "auto",
 ) -> Table:
     """Read the columns of a table.
 
-    options: the part of an Excel file, see `fallow.data.loaders.workbook.read_sheet`. Raises
-    ValueError with the name of the file, and the row of the error.
+    options: the decimal mark, and the part of an Excel file, see
+    `fallow.data.loaders.workbook.read_sheet`. expected: the decimal mark if the cells of a text
+    file do not tell it. Raises ValueError with the name of the file, and the row of the error.
     """
     check_no_pipe(path)
     ending = path.suffix.lower()
     if ending in TEXT_FILES:
-        table = _read_text(path, notify)
+        table = _read_text(path, notify, options.decimal, expected)
     elif ending in EXCEL_FILES:
         table = _read_excel(path, options)
     elif ending in PARQUET_FILES:
-        table = _read_parquet(path)
+        table = replace(_read_parquet(path), dialect=_choose_dialect(options.decimal))
     else:
-        table = _read_feather(path)
+        table = replace(_read_feather(path), dialect=_choose_dialect(options.decimal))
     if not table.columns or table.n_rows == 0:
         raise ValueError(f"{path.name} has no rows; give a header and at least one row")
     _check_repeated_header(table)
     return table
+
+
+def _choose_dialect(decimal: DecimalMark) -> Dialect:
+    """Return the format of numbers in texts that are in no text file."""
+    if decimal == "auto":
+        return Dialect()
+    return Dialect(decimal=decimal, thousands="." if decimal == "," else ",")
 
 
 def _check_repeated_header(table: Table) -> None:
@@ -130,14 +139,20 @@ def _check_repeated_header(table: Table) -> None:
     )
 
 
-def _read_text(path: Path, notify: ReportBytes) -> Table:
-    dialect = sniff(path)
+def _read_text(
+    path: Path, notify: ReportBytes, decimal: DecimalMark, expected: DecimalMark
+) -> Table:
+    dialect = sniff(path, decimal, expected)
     cells, findings = read_delimited(path, dialect, notify)
     columns = dict(zip(cells.column_names, cells.columns, strict=True))
     return Table(
         name=path.name,
         columns=columns,
-        findings=(*list_notes(dialect.notes(path.name)), *findings),
+        findings=(
+            *dialect.find_doubt(path.name),
+            *list_notes(dialect.notes(path.name)),
+            *findings,
+        ),
         dialect=dialect,
     )
 
@@ -147,7 +162,7 @@ def _read_excel(path: Path, options: LoadOptions) -> Table:
     columns: dict[str, pa.ChunkedArray] = {}
     for index, name in enumerate(name_columns(read.header, path.name)):
         columns[name] = cells_of_values([row[index] for row in read.rows])
-    return Table(path.name, columns, read.findings)
+    return Table(path.name, columns, read.findings, _choose_dialect(options.decimal))
 
 
 # -- Parquet and Feather --------------------------------------------------------------------
@@ -276,10 +291,14 @@ def _simplify(cells: pa.ChunkedArray, column: str, name: str) -> pa.ChunkedArray
 
 
 def table_of_frame(
-    df: IntoDataFrame, name: str, known: Collection[str] | None = None
+    df: IntoDataFrame,
+    name: str,
+    known: Collection[str] | None = None,
+    decimal: DecimalMark = "auto",
 ) -> Table:
     """Return the columns of a frame by their names as text; only those that are ``known``.
 
+    decimal: the decimal mark of numbers in texts.
     Raises ValueError for equal names, and for a column that cannot be read.
     """
     import narwhals.stable.v2 as nw
@@ -291,7 +310,7 @@ def table_of_frame(
     for index, column in enumerate(names):
         if known is None or column in known:
             columns[column] = _cells_of_series(frame[:, index], column, name)
-    return Table(name, columns)
+    return Table(name, columns, dialect=_choose_dialect(decimal))
 
 
 def _cells_of_series(values: nw.Series[Any], column: str, name: str) -> pa.ChunkedArray:

@@ -32,6 +32,7 @@ from typing import Annotated, Literal, final
 
 from pydantic import Field, with_config
 
+from fallow.data.loaders.dialect import COMMAS
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.labeling_tasks import (
     LabelAnswer,
@@ -418,6 +419,11 @@ def _parse_label(schema: Schema, text: str, *, with_hint: bool) -> float | None:
         return None
     has_decimal_comma = not schema.classes and text.count(",") == 1 and "." not in text
     if has_decimal_comma:
+        if COMMAS.fullmatch(text):
+            raise ValueError(
+                f"label {text!r} may be a fraction or thousands; write it with a decimal point, or "
+                "without separator"
+            )
         text = text.replace(",", ".")
     is_short = len(text) <= LONGEST_HINTED
     return schema.value(text, with_hint=with_hint and is_short)

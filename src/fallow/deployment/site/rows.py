@@ -127,8 +127,8 @@ def read_rows(
 ) -> SiteRows:
     """Read the rows in a site's file or folder.
 
-    ``options``: ``drop_rows``, which is agreed, and those of the site's own file: ``group``, which is
-    also the name of an array, ``sheet`` and ``header_row``.
+    ``options``: ``drop_rows``, which is agreed, and those of the site's own file (`OF_FILE`), such
+    as ``group``, which is also the name of an array.
 
     A table must have the agreed columns in any order, and no others. Columns of dates, row names
     and free text are skipped, which ``columns`` reports.
@@ -147,7 +147,7 @@ def read_rows(
         with explain_errors(
             f"{file} cannot be read (", after="); make it readable", of=OSError
         ):
-            part = LoadOptions(sheet=options.sheet, header_row=options.header_row)
+            part = replace(options, drop_rows=False, group=None)  # which every kind has
             check_applies(file, find_kind(file), part)
             _check_group(options.group, schema, file)
             rows = kind.read(file, schema, options)
@@ -278,7 +278,7 @@ def _read_table(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
         if not column.may_be_empty and not column.text:
             is_whole &= ~empty[column.name]
     missing = {name: int(cells.sum()) for name, cells in empty.items()}
-    notes = [finding.sentence for finding in table.findings]
+    notes = [finding.advice for finding in table.findings]
     n_missing = int((~is_whole).sum())
     if n_missing:
         notes.append(_note_missing(schema, missing, n_missing, options.drop_rows))

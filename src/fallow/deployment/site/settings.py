@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from math import isfinite
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tomlkit
 from pydantic import AfterValidator, Field
@@ -138,6 +138,7 @@ class Settings:
     group: Annotated[Text | None, Field(examples=["patient"])] = None
     sheet: Annotated[Text | None, Field(examples=["patients"])] = None
     header_row: Annotated[int | None, Field(ge=1, examples=[3])] = None
+    decimal: Annotated[Literal[".", ","] | None, Field(examples=[","])] = None
     address: Annotated[
         Text | None, address_of("address"), Field(examples=["coordinator.example:9092"])
     ] = None
@@ -184,7 +185,8 @@ class Settings:
 
     def load_options(self, drop_rows: bool) -> LoadOptions:
         """Return the options of the site's own file, with the agreed one for missing values."""
-        own = {name: getattr(self, name) for name in OF_FILE}
+        values = {name: getattr(self, name) for name in OF_FILE}
+        own = {name: value for name, value in values.items() if value is not None}
         return LoadOptions(drop_rows=drop_rows, **own)
 
     @property
