@@ -177,7 +177,7 @@ def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
         "gives at most 9",
         "noise covers only the counts that the query strategy sends: epsilon 0.5 per release",
         "and 2 in total; epsilon is at most 1 at this site",
-        "without secure aggregation, the coordinator also sees at which site they are",
+        "without secure aggregation, the coordinator sees the sums of each site",
     ):
         assert words in lines
 

@@ -12,6 +12,7 @@ from fallow.core.contract import Contract
 from fallow.experiment.methods import methods_of
 from fallow.privacy.settings import Privacy, check_fit
 from fallow.settings.config import ExperimentConfig, with_settings
+from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
 
 UPLOAD = client.each("every model").of_class("upload")
@@ -88,6 +89,15 @@ def test_a_method_that_reads_single_answers_is_refused_with_the_reason() -> None
     ):
         check_fit(Privacy(epsilon=1), methods, 10)
     check_fit(Privacy(), methods, 1)
+
+
+def test_noise_that_no_reply_has_cannot_be_promised() -> None:
+    noisy = Privacy(sums="noisy", epsilon=1.0)
+    config = ExperimentConfig("a", training=Spec("fedavg"), privacy=noisy)
+    with pytest.raises(ValueError, match="random and fedavg send nothing to which noise"):
+        methods_of(config)
+    methods_of(replace(config, strategy=Spec("ahfal")))
+    methods_of(replace(config, training=Spec.of("closed-form:delta=1e-5")))
 
 
 @pytest.mark.parametrize("change", [{"sites": 2}, {"sites": 10, "participation": 0.2}])

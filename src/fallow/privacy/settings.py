@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from fallow.core.limits import Conflict, Limits, PositiveFinite, check_limits
 from fallow.core.optional import import_privacy
 from fallow.core.suggestions import explain_constructor
+from fallow.core.wording import join_words
 from fallow.privacy.ledger import add_up, as_written
 
 if TYPE_CHECKING:
@@ -200,6 +201,13 @@ def check_fit(privacy: Privacy, methods: dict[str, Contract], cohort: int) -> No
         )
         for reason in filter(None, reasons):
             raise ValueError(reason)
+    functions = [item for contract in methods.values() for item in contract.functions]
+    if privacy.sums == "noisy" and not any(item.release for item in functions):
+        raise ValueError(
+            f"privacy.sums is 'noisy', and {join_words(list(methods))} send nothing to which noise is "
+            "added: use closed-form with a delta or a strategy that sends counts, such as ahfal, or "
+            "set privacy.sums=exact without privacy.epsilon"
+        )
     if privacy.secure_sum:
         import_privacy("cryptography", "a secure sum")
         if 0 < cohort < SMALLEST:

@@ -15,13 +15,15 @@ PROMISES: Mapping[Promise, str] = {
     "what is sent; for tables this takes seconds",
     "noisy": "(epsilon, delta)-differential privacy, as stated; the only protection of rows against "
     "the coordinator",
-    "gradient": "no statement: published attacks read single rows from updates and models",
+    "gradient": "no statement: published attacks read single rows from updates and models, and exact "
+    "sums beside them can be rows",
 }
 """Statements about labeled rows, by how sums are sent, and for models trained by gradient steps."""
-IS_MASKED = "secure aggregation hides at which site they are"
-IS_NOT_MASKED = (
-    "without secure aggregation, the coordinator also sees at which site they are"
+IS_MASKED = (
+    "secure aggregation hides the contribution of a site to one sum, not the number of its labels "
+    "or what it alone adds between two sums"
 )
+IS_NOT_MASKED = "without secure aggregation, the coordinator sees the sums of each site"
 COUNTS = "noise covers only the counts that the query strategy sends"
 NOT_COVERED = (
     "scores of test rows are exact, and in a simulation sums over all rows (scaling, empty cells, "
@@ -51,7 +53,8 @@ def describe_sums(config: ExperimentConfig) -> str:
     >>> from fallow.privacy.settings import Privacy
     >>> config = ExperimentConfig("a", privacy=Privacy(secure_sum=True))
     >>> describe_sums(config).split("; ")[-1]
-    'secure aggregation hides at which site they are'
+    'secure aggregation hides the contribution of a site to one sum, not the number of its labels or
+    what it alone adds between two sums'
     """
     privacy = config.protected
     promise = find_promise(config)
