@@ -36,6 +36,7 @@ from tests.deployment.hosts import agreement
 from tests.deployment.remotes import Federation, Timeouts, federation
 from tests.deployment.simulations import NAMES, rows, tiny
 from tests.deployment.simulations import federation as at_real_sites
+from tests.each import each_of
 from tests.keys import key_of
 from tests.privacy.federation import Asker
 from tests.simulations import tables
@@ -296,6 +297,22 @@ def test_columns_that_differ_or_are_rare_are_no_reason_to_clip() -> None:
     two = {site: replies[site] for site in "ab"}
     two["a"]["columns"][0] = 1e9  # of two sites, nobody can say which is wrong
     assert replace_far_means(two, MOMENTS, rows) == (two, {})
+
+
+@each_of("times, is_named", [(9, False), (11, True), (98, True), (-98, True)])
+def test_a_mean_far_from_that_of_the_median_site_does_not_move_the_units(
+    times: float, is_named: bool
+) -> None:
+    rows = dict.fromkeys("abc", 10)
+    columns = declared(Scaling())["columns"]
+    replies: dict[str, Any] = {
+        site: {"rows": 10.0, "columns": 10 * COLUMNS} for site in "abc"
+    }
+    replies["c"]["columns"] = replies["c"]["columns"] * torch.tensor([times, 1, 1, 1])
+    clipped, words = replace_far_means(replies, columns, rows)
+    counted = float(torch.as_tensor(clipped["c"]["columns"])[0])
+    assert counted == pytest.approx(10 * 55 * (1 if is_named else times))
+    assert words.keys() == ({"c"} if is_named else set())
 
 
 def test_a_column_whose_mean_is_near_zero_at_the_median_site_is_not_clipped() -> None:
