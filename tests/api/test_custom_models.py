@@ -118,6 +118,7 @@ def test_a_custom_model_works_at_the_first_attempt(
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("default:.*the training is the problem:RuntimeWarning")  # tiny
 @pytest.mark.parametrize(
     "name",
     mark_long(

@@ -54,6 +54,7 @@ def open_federation(file: str) -> fl.Federation:
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("default:.*the training is the problem:RuntimeWarning")  # tiny
 @pytest.mark.parametrize(
     ("file", "options", "partition", "strategies", "encoder"),
     [
