@@ -16,7 +16,9 @@ LABELS: dict[str, Any] = {"cycles": 1, "bounds": False}
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("default:.*the training is the problem:RuntimeWarning")  # tiny
+@pytest.mark.filterwarnings(
+    "default:.*(has not converged|is the problem):RuntimeWarning"
+)  # tiny
 @pytest.mark.parametrize(
     ("name", "strategies", "settings"),
     [
