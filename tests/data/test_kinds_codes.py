@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import fallow as fl
-from fallow.data.loaders.labels import encode_labels
+from fallow.data.loaders.labels import encode_labels, encode_test_labels
 from fallow.data.loaders.text_rules import find_similar_names
 from tests.data.kinds import column_of, quietly, sentences
 from tests.each import each_of
@@ -85,6 +87,11 @@ ALIKE = [
     ("stra\u00dfe", "STRASSE"),
     ("+1", "1"),
     ("0.50", "0.5"),
+    ("TRUE", "1"),
+    ("0", "False"),
+    ("123456789012345678900.0", "123456789012345678900"),
+    ("-0", "0"),
+    ("1e-400", "10E-401"),
 ]
 
 
@@ -105,10 +112,87 @@ def test_names_that_differ_only_in_writing_are_one_warning_with_both_counts(
 
 @each_of(
     "names",
-    [("a", "b"), ("Sick", "Well"), ("1", "2"), ("01", "02"), ("I", "II"), ("é", "e")],
+    [
+        ("a", "b"),
+        ("Sick", "Well"),
+        ("1", "2"),
+        ("01", "02"),
+        ("I", "II"),
+        ("é", "e"),
+        ("9007199254740993", "9007199254740992"),  # equal as floats
+        ("12345678901234567890", "12345678901234567891"),
+        ("1" + "0" * 400, "2" + "0" * 400),
+        ("1e400", "1e500"),
+        ("1e99999999999999999999", "2e99999999999999999999"),
+        ("0.30000000000000004", "0.3"),
+        ("inf", "-inf"),
+        ("TRUE", "yes"),
+    ],
 )
 def test_different_names_are_no_warning(names: tuple[str, str]) -> None:
     assert find_similar_names(Counter([*names] * 5)) == []
+
+
+def test_several_groups_of_similar_names_are_one_warning() -> None:
+    names = [f"{letter}{space}1" for letter in "abcde" for space in ("", " ")]
+    _, output = encode(names * 5)
+    assert output.count("differ only in their writing") == 1
+    assert "names of 2 more groups differ" in output
+    assert sentences(column_of(names * 5)).count("differ only") == 1
+
+
+MEASURED = [
+    (["7 %", "8 %", "9 %"], "such as '7 %'", "task='regression' to predict numbers in '%'"),
+    (["7 mg", "8 mg"], "such as '7 mg'", "task='regression'"),
+    (["<0.5", "0.6", "0.9"], "such as '<0.5'; for regression", "task='classification'"),
+    (["7 mg", "8 g", "9 mg"], "such as '7 mg'; for regression", "task='classification'"),
+    (["≥ 90", "20", "30"], "such as '≥ 90'", "task='classification'"),
+]
+
+
+@each_of("names, part, fix", MEASURED)
+def test_measurements_as_classes_are_a_warning_with_the_way_to_regression(
+    names: list[str], part: str, fix: str
+) -> None:
+    labels = np.array(names * 10)
+    (finding,) = encode_labels(labels, "auto", "t").findings
+    assert finding.severity == "warning" and part in finding.sentence
+    assert fix in finding.fix
+    assert encode_labels(labels, "classification", "t").findings == ()
+
+
+@each_of(
+    "names",
+    [("<5", "5-10", ">10"), ("1", "2"), ("T1", "T2"), ("<5", ">=5"), ("1st", "2nd")],
+)
+def test_classes_that_only_bound_or_name_numbers_are_no_warning(
+    names: tuple[str, ...],
+) -> None:
+    assert encode_labels(np.array(names * 10), "auto", "t").findings == ()
+
+
+@each_of(
+    "labels, task, unit",
+    [
+        (["7.5 mg", "8 mg", ""], "auto", "mg"),
+        (["7 %", "8 %", "NA"], "regression", "%"),
+        (["0.5%", "7%", " 8 %"], "auto", "%"),
+    ],
+)
+def test_targets_with_one_unit_are_numbers(labels: list[str], task: Any, unit: str) -> None:
+    train = encode_labels(np.array(labels), task, "t")
+    assert train.unit == unit and not train.classes
+    assert f"in {unit!r}" in " ".join(finding.sentence for finding in train.findings)
+    for label in (f"9 {unit}", "9"):
+        assert encode_test_labels(np.array([label]), train, "t").tolist() == [9.0]
+    with pytest.raises(ValueError, match="test targets are in 'kg'"):
+        encode_test_labels(np.array(["9 kg"]), train, "t")
+
+
+def test_different_texts_around_numbers_are_named_as_numbers() -> None:
+    labels = np.array([f"{row / 7:.3f} {'mg' if row % 2 else 'g'}" for row in range(40)])
+    with pytest.raises(ValueError, match="most of them numbers: write the numbers alone"):
+        encode_labels(labels, "auto", "t")
 
 
 @each_of("spaced", [" a", "a ", "\ta", "a\u00a0", "  a  "])

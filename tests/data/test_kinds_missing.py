@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -76,6 +78,28 @@ def test_codes_for_missing_numbers_far_outside_are_a_warning(sentinel: float) ->
     column = column_of([*ages, *[f"{sentinel:g}"] * 3])
     assert f"{sentinel:g} in 3 cells is far outside" in sentences(column)
     assert column.read.kind == "number"
+
+
+@each_of(
+    "others, is_told",
+    [
+        (range(60, 120), True),  # blood pressures
+        ([20.5 + 0.3 * step for step in range(90)], True),  # body mass indexes
+        (range(1, 30), False),  # counts
+        (range(10, 300, 10), False),
+        ([0.1 * step for step in range(1, 50)], False),
+        (range(5, 100), False),
+        (range(-40, 40), False),
+        ([60, 70, 80], False),  # too few
+    ],
+)
+def test_zeros_far_below_other_numbers_may_be_missing(
+    others: Sequence[float], is_told: bool
+) -> None:
+    column = column_of([*(f"{number:g}" for number in others), "0", "0"])
+    output = [finding for finding in column.findings if "0 in 2 cells" in finding.sentence]
+    assert bool(output) == is_told
+    assert all(finding.is_doubtful for finding in output)
 
 
 @each_of(

@@ -152,6 +152,44 @@ def test_infinite_numbers_are_marked(cell: str) -> None:
     assert column_of(["1.5", cell, "2"]).is_infinite.tolist() == [False, True, False]
 
 
-def test_whole_numbers_with_exponents_may_be_codes_and_are_a_warning() -> None:
-    column = column_of(["1E5", "2E3", "7E1"])
-    assert column.read.kind == "number" and "may be codes" in sentences(column)
+@each_of(
+    "cells, kind, part",
+    [
+        (["1E5", "2E3", "7E1"], "category", "codes with an E, such as '1E5'"),
+        (["1E50", "1E51", "2E10"], "category", "codes with an E"),
+        (["1E5", "20", "7E1"], "number", "may be codes"),
+        (["1E+05", "2E+03"], "number", ""),
+        (["1e5", "2e3"], "number", ""),
+        (["1.5E5", "2.5E3"], "number", ""),
+        (["TRUE", "true", "false"], "number", "true and false"),
+    ],
+)
+def test_codes_with_an_e_are_names_and_numbers_with_exponents_are_numbers(
+    cells: list[str], kind: str, part: str
+) -> None:
+    column = column_of(cells)
+    assert column.read.kind == kind
+    assert part in sentences(column)
+    assert bool(part) == bool(sentences(column))
+
+
+@each_of(
+    "cells",
+    [
+        ("TRUE", "1", "False", "0"),
+        ("true", "0"),
+        ("1.0", "false", "0"),
+        ("True", "", "0"),
+    ],
+)
+def test_truths_written_as_words_and_digits_are_one_and_zero(
+    cells: tuple[str, ...],
+) -> None:
+    column = column_of([*cells, *cells])
+    assert column.read.kind == "number" and "true and false" in sentences(column)
+    assert {*column.cells[~np.isnan(column.cells)].tolist()} == {0.0, 1.0}
+
+
+@each_of("cells", [("TRUE", "2", "False"), ("yes", "1", "0"), ("t", "f", "1")])
+def test_other_words_beside_digits_stay_names(cells: tuple[str, ...]) -> None:
+    assert column_of(cells * 6).read.kind == "category"

@@ -169,6 +169,14 @@ def test_a_missing_column_is_named() -> None:
         table().predict(FRAME.drop(columns="dose"))
 
 
+def test_masked_cells_are_missing() -> None:
+    pixels = np.ma.masked_array(PIXELS / 16, mask=np.zeros(PIXELS.shape))
+    assert (shares().predict(pixels) == shares().predict(PIXELS / 16)).all()
+    pixels.mask[0] = True
+    with pytest.raises(ValueError, match="1 of 200 examples have a missing"):
+        shares().predict(pixels)
+
+
 # -- tables of another format or scale ------------------------------------------------------
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
+from fallow.data.loaders.columns import Setting, recognize_column
 from tests.data.kinds import column_of
 from tests.each import each_of
 
@@ -16,6 +18,8 @@ INDEXES = {
     "sorted by another column": rng.permutation(N),
     "filtered and sorted": rng.permutation(np.flatnonzero(np.arange(3 * N) % 3 == 1)),
     "backwards": np.arange(N)[::-1],
+    "in tens": np.arange(N) * 10 + 10,
+    "in hundreds, from zero, backwards": np.arange(N)[::-1] * 100,
 }
 
 
@@ -69,6 +73,8 @@ def test_a_column_of_such_a_name_with_equal_numbers_is_a_feature(name: str) -> N
         rng.normal(size=N).round(3),
         np.arange(N) / 4,  # a time in quarters
         np.arange(N) * 1000,
+        np.arange(N) * 10 + 5,
+        np.r_[np.arange(N - 1) * 10, 7],
         np.arange(N) + 2000.5,
         np.r_[0, np.arange(N - 1)],  # a number occurs twice
         np.arange(40),  # too few rows to tell
@@ -76,6 +82,38 @@ def test_a_column_of_such_a_name_with_equal_numbers_is_a_feature(name: str) -> N
 )
 def test_measurements_stay_features(values: np.ndarray) -> None:
     assert column_of([str(value) for value in values]).read.role == "feature"
+
+
+LONG = "12345678901234567890"  # more digits than a number keeps
+
+
+@each_of(
+    "cells, role, kind",
+    [
+        ([LONG] * 30, "left out", "constant"),
+        ([f"{LONG[:-1]}{row % 3}" for row in range(30)], "feature", "category"),
+        ([f"{LONG[:-2]}{row + 10}" for row in range(30)], "left out", "identifier"),
+        ([f"{LONG}{LONG}{row % 2}" for row in range(30)], "feature", "category"),
+        ([str(2**53 + row % 2) for row in range(30)], "feature", "category"),
+    ],
+)
+def test_long_numbers_are_compared_by_their_digits(
+    cells: list[str], role: str, kind: str
+) -> None:
+    read = column_of(cells).read
+    assert (read.role, read.kind) == (role, kind)
+
+
+def test_long_numbers_of_a_frame_are_compared_by_their_digits() -> None:
+    cells = pa.chunked_array([pa.array([2**53 + row % 2 for row in range(30)])])
+    read = recognize_column(cells, Setting("c", "t.csv")).read
+    assert read.values == (str(2**53), str(2**53 + 1))
+
+
+@each_of("name", ["patient_id", "Nr.", "row_nr"])
+def test_long_numbers_of_an_identifier_may_be_equal_as_floats(name: str) -> None:
+    read = column_of([f"{LONG[:-2]}{row + 10}" for row in range(30)], name).read
+    assert (read.role, read.kind) == ("left out", "identifier")
 
 
 def test_a_counter_that_is_requested_is_a_feature() -> None:

@@ -91,6 +91,35 @@ def test_booleans_are_one_and_zero(container: str, tmp_path: Path) -> None:
     assert features(data)["c"] == expect(FLAGS)
 
 
+@each_of(
+    "convert",
+    [
+        lambda bins: bins,
+        lambda bins: bins.astype(bins.cat.categories.dtype),
+        lambda bins: bins.astype(object),
+        lambda bins: bins.astype(str),
+    ],
+)
+def test_intervals_have_one_name_in_every_type(convert: Callable[[Any], Any]) -> None:
+    bins = pd.cut(pd.Series(np.arange(N, dtype=float)), [-1.0, 10.0, 30.0])
+    frame = pd.DataFrame({"c": convert(bins), "label": ["a", "b"] * (N // 2)})
+    names = ("(-1.0, 10.0]", "(10.0, 30.0]")
+    assert fl.load(frame, label="label").columns == tuple(f"c={name}" for name in names)
+    frame = frame.rename(columns={"c": "label", "label": "c"})
+    assert fl.load(frame, label="label").classes == names
+
+
+@each_of("container", CONTAINERS)
+def test_a_site_may_be_called_na(container: str, tmp_path: Path) -> None:
+    columns = {
+        "c": pa.array(range(7, N + 7)),
+        "at": pa.array(["NA", "US", "EU"] * (N // 3)),
+        "label": LABEL,
+    }
+    data = load_from(container, columns, tmp_path, label="label", site="at")
+    assert data.site_names == ("EU", "NA", "US")
+
+
 TEXTS: dict[str, Callable[[], pa.Array]] = {
     "string": lambda: pa.array(WORDS, pa.string()),
     "large_string": lambda: pa.array(WORDS, pa.large_string()),

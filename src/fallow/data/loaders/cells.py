@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.text_rules import (
     EMPTY,
+    TRUTH_DIGITS,
     is_empty,
     normal_name,
     number_in,
@@ -22,8 +23,6 @@ from fallow.data.loaders.text_rules import (
 )
 
 Numbers = npt.NDArray[np.float64]
-TRUTH = {"false": 0.0, "true": 1.0}
-"""Texts for Booleans, in lower case, and their numbers."""
 EMPTY_CELLS = pa.array(
     sorted({*EMPTY, *map(str.upper, EMPTY), *map(str.capitalize, EMPTY), "NaN", "NaT"})
 )
@@ -274,13 +273,14 @@ class Written(NamedTuple):
 
     numbers: Numbers  # (n,) NaN for an empty cell
     unit: str  # of all cells, or ""
-    is_truth: bool  # they were "true" and "false"
+    is_truth: bool  # some were "true" or "false"
 
 
 def read_written(levels: Levels, dialect: Dialect) -> Written | None:
     """Return Booleans, numbers with spaces, and numbers with one unit; None for other texts."""
-    truths = [TRUTH.get(name.lower()) for name in levels.names]
-    if None not in truths:
+    digits = [TRUTH_DIGITS.get(name.lower(), name) for name in levels.names]
+    truths = [number_in(digit) for digit in digits]
+    if digits != levels.names and set(truths) <= {0.0, 1.0}:
         return Written(_spread(truths, levels), "", is_truth=True)
     plain = [number_in(text) for text in plain_texts(levels.names, dialect)]
     if None not in plain:
@@ -315,6 +315,20 @@ def has_text_among(cells: pa.ChunkedArray, part: str, *, at_start: bool = False)
         return False
     contains = pc.starts_with if at_start else pc.match_substring
     return bool(pc.any(contains(cells, pattern=part)).as_py())
+
+
+def has_text_like(cells: pa.ChunkedArray, pattern: str) -> bool:
+    """Return whether some cell contains a text with a pattern."""
+    if not is_textual(cells):
+        return False
+    return bool(pc.any(pc.match_substring_regex(cells, pattern)).as_py())
+
+
+def count_distinct(cells: pa.ChunkedArray) -> int:
+    """Count the different cells, also of whole numbers beyond the digits of float64."""
+    if is_textual(cells):
+        cells = pc.utf8_trim_whitespace(cells)
+    return int(pc.count_distinct(cells).as_py())
 
 
 def are_large_integers(cells: pa.ChunkedArray) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +19,11 @@ from fallow.data.loaders.cells import (
     Levels,
     Numbers,
     are_large_integers,
+    count_distinct,
     find_levels,
     format_value,
     has_text_among,
+    has_text_like,
     is_category,
     is_numeric,
     numbers_of,
@@ -31,7 +34,7 @@ from fallow.data.loaders.cells import (
 )
 from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.hashing import hash_texts
-from fallow.data.loaders.numbers import choose_offset, counts_rows, find_sentinel
+from fallow.data.loaders.numbers import choose_offset, counts_rows, find_sentinel, find_step
 from fallow.data.loaders.text_rules import (
     ENOUGH,
     FEW_VALUES,
@@ -58,6 +61,10 @@ EXACT = 2.0**53
 """Largest whole number up to which float64 has all digits."""
 MOST_DIGITS = 1e20
 """Larger numbers are measurements and not identifiers."""
+LEADING_ZEROS = "codes with leading zeros"
+EXPONENTS = "codes with an E"
+LONG_NUMBERS = "whole numbers with more digits than a number keeps"
+E_CODE = re.compile(r"\d{1,3}E\d{1,3}", re.ASCII)
 SHOWN = 3
 """Number of examples of cells."""
 SEARCHED = 100
@@ -257,14 +264,20 @@ def _recognize_numbers(
     if not len(values):
         return setting.leave_out("empty", "it is empty", missing)
     if not is_numeric(cells) and _has_codes(cells, values):
-        return _recognize_texts(cells, find_levels(cells), setting, are_codes=True)
+        return _recognize_texts(cells, find_levels(cells), setting, LEADING_ZEROS)
+    if not is_numeric(cells) and _has_exponents(cells, values):
+        return _recognize_texts(cells, find_levels(cells), setting, EXPONENTS)
     low = float(values.min())
     high = float(values.max())
     is_constant = low == high and math.isfinite(low) and not missing
+    is_long = max(abs(low), abs(high)) >= EXACT and not pa.types.is_floating(cells.type)
+    if is_constant and is_long and count_distinct(cells) > 1:
+        texts = cells.cast(pa.string())
+        return _recognize_texts(texts, find_levels(texts), setting, LONG_NUMBERS)
     if is_constant and not setting.must and not setting.keeps_constant:
         return setting.leave_out("constant", f"every row has {low:g}")
     if not setting.must:
-        technical = _find_technical(values, missing, setting)
+        technical = _find_technical(cells, values, missing, setting)
         if technical is not None:
             kind, why = technical
             return setting.leave_out(kind, why, missing, cells=numbers)
@@ -289,13 +302,20 @@ def _has_codes(cells: pa.ChunkedArray, values: Numbers) -> bool:
     return any(has_leading_zero(level) for level in find_levels(cells).names)
 
 
+def _has_exponents(cells: pa.ChunkedArray, values: Numbers) -> bool:
+    """Return whether all cells are codes such as ``1E50`` of ICD-11; programs write ``1E+50``."""
+    if not _are_whole(values) or not has_text_among(cells, "E"):
+        return False
+    return all(map(E_CODE.fullmatch, find_levels(cells).names))
+
+
 def _are_whole(values: Numbers) -> bool:
     first = values[:SEARCHED]  # which tell most columns
     return bool((first == np.floor(first)).all() and (values == np.floor(values)).all())
 
 
 def _find_technical(
-    values: Numbers, missing: int, setting: Setting
+    cells: pa.ChunkedArray, values: Numbers, missing: int, setting: Setting
 ) -> tuple[Kind, str] | None:
     """Return the kind of a column that numbers the rows, and why it does; None for others."""
     name = setting.name
@@ -305,12 +325,13 @@ def _find_technical(
     if counts_rows(values):
         low = float(values.min())
         high = float(values.max())
+        step = find_step(values) or 1.0
         order = "" if values[0] == low and values[-1] == high else " in another order"
-        return "counter", f"it is a counter ({low:g}, {low + 1:g}, ... {high:g}){order}"
+        return "counter", f"it is a counter ({low:g}, {low + step:g}, ... {high:g}){order}"
     is_index = names_saved_index(name) and n >= FEW_VALUES
     if not is_index and (not names_rows(name) or n < ENOUGH):
         return None
-    if len(np.unique(values)) < n:
+    if len(np.unique(values)) < n and count_distinct(cells) < n:
         return None
     return "identifier", f"it is an identifier ({n:,} different numbers in {n:,} rows)"
 
@@ -324,10 +345,12 @@ def _check_numbers(
     if sentinel is not None:
         number, times = sentinel
         findings.append(
-            warning(
+            Finding(
+                "warning",
                 f"column {setting.name!r}: {number:g} in {times:,} cells is far outside the other "
                 "numbers and may mean a missing value",
                 "leave these cells empty",
+                is_doubtful=number == 0,
             )
         )
     is_long = are_large_integers(cells) or EXACT < largest < MOST_DIGITS
@@ -346,7 +369,7 @@ def _check_numbers(
                 f"drop=[{setting.name!r}]",
             )
         )
-    is_code = _are_whole(values) and has_text_among(cells, "E")
+    is_code = _are_whole(values) and has_text_like(cells, r"\dE\d")
     if is_code and not has_text_among(cells, "."):
         findings.append(
             warning(
@@ -389,8 +412,9 @@ def _check_mixed(levels: Levels, setting: Setting) -> None:
 
 
 def _recognize_texts(
-    cells: pa.ChunkedArray, levels: Levels, setting: Setting, *, are_codes: bool = False
+    cells: pa.ChunkedArray, levels: Levels, setting: Setting, codes: str = ""
 ) -> Column:
+    """Recognize a column of texts; codes: kind of texts that look like numbers."""
     findings: list[Finding] = []
     if setting.merge:
         levels, findings = _merge_levels(levels, setting)
@@ -402,11 +426,12 @@ def _recognize_texts(
         return setting.leave_out("constant", f"every row has {names[0]!r}")
     reason = explain_many_texts(len(names), n_values, setting.enough)
     findings += _check_texts(levels, setting)
-    if are_codes:
+    if codes:
+        example = next(filter(has_leading_zero, names), names[0])
         findings.append(
             note(
-                f"column {setting.name!r} has codes with leading zeros, such as "
-                f"{next(filter(has_leading_zero, names))!r}, which are names and not numbers"
+                f"column {setting.name!r} has {codes}, such as {example!r}, which are names and "
+                "not numbers"
             )
         )
     if reason is not None and setting.must:

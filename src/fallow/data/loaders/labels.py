@@ -23,6 +23,7 @@ from fallow.data.loaders.text_rules import (
     names_every_row,
     normal_name,
     number_in,
+    split_unit,
     warn_of_similar_names,
 )
 from fallow.data.reading import Finding, note, warning
@@ -57,12 +58,15 @@ class EncodedLabels:
         Guesses about the labels.
     merged : mapping
         Classes of the names that were merged.
+    unit : str
+        Unit that all targets had in their cells; "" without one.
     """
 
     y: Labels
     classes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     merged: Mapping[str, str] = field(default_factory=dict)
+    unit: str = ""
 
 
 def encode_labels(
@@ -95,12 +99,17 @@ def encode_labels(
         )
     if classes and task == "regression":
         raise ValueError(f"{name}: regression has no classes; omit task or classes")
-    numbers = _as_numbers(y)
+    unit, bare = _strip_unit(y)
+    numbers = _as_numbers(bare)
     is_real = numbers is not None and not _are_whole(numbers)
     findings = [] if is_missing_meant else _find_nan(y)
     if task == "regression" or (task == "auto" and is_real and not classes):
-        targets, lost = _encode_targets(y, name)
-        return EncodedLabels(targets, (), (*findings, *lost))
+        targets, lost = _encode_targets(bare, name)
+        if unit:
+            findings.append(note(f"all targets are numbers in {unit!r}"))
+        return EncodedLabels(targets, (), (*findings, *lost), unit=unit)
+    if unit:  # whole numbers with a unit are names
+        numbers = None
     raw = _as_texts(y)
     classes = tuple(map(normal_name, classes))
     texts = _spell_classes(raw, y, classes)
@@ -111,6 +120,8 @@ def encode_labels(
         findings += describe_merged("classes", merged)
     known = classes or _list_classes(texts, task, name, numbers)
     findings += _find_in_classes(Counter(raw), Counter(texts), classes)
+    if task == "auto" and not classes:
+        findings += _find_measurements(known, unit)
     y = _encode_classes(texts, known, name)
     return EncodedLabels(y, known, tuple(findings), merged)
 
@@ -140,7 +151,13 @@ def encode_test_labels(y: Labels, train: EncodedLabels, name: str) -> Labels:
         coded = _encode_classes(texts, train.classes, name)
         is_missing = coded == -1
     else:
-        coded = _read_targets(y, name).astype(train.y.dtype)
+        unit, bare = _strip_unit(y)
+        if unit not in ("", train.unit):
+            raise ValueError(
+                f"{name}: test targets are in {unit!r}, and those of training in "
+                f"{train.unit or 'no unit'!r}; convert them"
+            )
+        coded = _read_targets(bare, name).astype(train.y.dtype)
         is_missing = np.isnan(coded)
     missing = int(is_missing.sum())
     if missing:
@@ -236,6 +253,8 @@ def _check_texts(known: Sequence[str], texts: Sequence[str], name: str) -> None:
         looks = f"{len(known)} different dates or times ({known[0]!r}, ...)"
     elif names_every_row(len(known), value):
         looks = f"{len(known)} different texts in {value} rows ({known[0]!r}, ...)"
+        if sum(map(_is_measurement, known)) > len(known) / 2:
+            looks += ", most of them numbers: write the numbers alone for regression"
     else:
         return
     raise ValueError(
@@ -252,6 +271,58 @@ def _encode_classes(texts: Sequence[str], classes: tuple[str, ...], name: str) -
         hint = nearest(unknown[0], list(classes))
         raise ValueError(f"{name}: label {unknown[0]!r} is not one of the classes{hint}")
     return np.array([number[text] for text in texts], dtype=np.int64)
+
+
+BOUND = re.compile(r"(<|>|<=|>=|≤|≥|~|ca\.?)\s*(?P<number>\S.*)")
+"""Number that was not measured exactly, such as ``<0.5`` below a limit of detection."""
+
+
+def _is_measurement(name: str) -> bool:
+    """Return whether a label is a number, with or without a unit.
+
+    >>> _is_measurement("7 mg"), _is_measurement("0.5"), _is_measurement("<0.5")
+    (True, True, False)
+    """
+    return number_in(name) is not None or split_unit(name) is not None
+
+
+def _find_measurements(known: Sequence[str], unit: str) -> list[Finding]:
+    """Return a warning of classes that are measurements, such as ``7 %`` or ``<0.5``.
+
+    Bounds alone, such as ``<5`` and ``>=5``, are classes.  unit: that of all classes, or "".
+    """
+    if all(number_in(name) is not None for name in known):
+        return []
+    measured = [name for name in known if _is_measurement(name)]
+    bounds = [name for name in known if BOUND.fullmatch(name)]
+    bounds = [name for name in bounds if _is_measurement(BOUND.sub(r"\g<number>", name))]
+    if len(measured) < 2 or len(measured) + len(bounds) <= len(known) / 2:
+        return []
+    odd = next(name for name in known if number_in(name) is None)
+    sentence = f"the classes are {len(known)} texts around numbers, such as {odd!r}"
+    if not unit:
+        sentence += "; for regression, write the numbers alone"
+    fix = "task='classification' if each of these is a class"
+    if unit:
+        fix = f"task='regression' to predict numbers in {unit!r}, or {fix}"
+    return [warning(sentence, fix)]
+
+
+def _strip_unit(y: Labels) -> tuple[str, Labels]:
+    """Return the unit that all labels have, and the labels without it; "" if they have none."""
+    if y.dtype.kind != "U":
+        return "", y
+    texts: list[str] = y.tolist()
+    parts = {
+        text: split_unit(text.strip()) for text in set(texts) if not is_empty(text.strip())
+    }
+    units = {part[1] for part in parts.values() if part is not None}
+    if len(units) != 1 or None in parts.values():
+        return "", y
+    number_of = {text: part[0] for text, part in parts.items() if part is not None}
+    if any(number_in(number) is None for number in number_of.values()):
+        return "", y
+    return units.pop(), np.array([number_of.get(text, "") for text in texts], dtype=np.str_)
 
 
 TOTALS = ("total", "sum", "mean", "average", "summe", "gesamt", "somme", "suma")

@@ -16,10 +16,16 @@ LOST = 1e-4
 """Largest rounding error, in standard deviations, that changes nothing."""
 MANY = 100
 """Smallest number of rows in which a row counter is recognized by its numbers alone."""
+MOST_STEP = 100
+"""Largest step of a counter, such as 10, 20, 30; a larger one may be a measurement."""
 GAPS = 4
 """A counter of which more than one row in so many is left is still a counter."""
 MANY_VALUES = 10
 """Smallest number of other numbers beside which -1 may mean a missing value."""
+FAR_FROM_ZERO = 0.15
+"""Smallest number, as a share of the largest one, beside which 0 may mean a missing value."""
+MANY_GAPS = 5
+"""Smallest number in usual gaps between numbers, beside which 0 may mean a missing value."""
 SENTINELS = frozenset(
     sign * number
     for sign in (1, -1)
@@ -84,10 +90,23 @@ def subtract_offsets(x: npt.NDArray[Any], offsets: Sequence[float]) -> npt.NDArr
     return x.astype(np.float64) - np.where(is_raw, shift, 0.0)
 
 
+def find_step(values: Numbers) -> float | None:
+    """Return the number by which whole numbers grow in each row, or None.
+
+    >>> find_step(np.array([20.0, 30.0, 40.0])), find_step(np.array([1.0, 2.0, 4.0]))
+    (10.0, None)
+    """
+    step = float(values[1] - values[0])
+    if step == 0 or not bool((np.diff(values) == step).all()):
+        return None
+    return abs(step)
+
+
 def counts_rows(values: Numbers) -> bool:
     """Return whether numbers count rows: in order, sorted otherwise, or after a filter.
 
-    They are whole, all different, and not much larger than the number of rows.
+    They are whole, all different, and not much larger than the number of rows; or the lines are
+    numbered in tens.
 
     >>> rows = np.arange(200.0)
     >>> (
@@ -99,8 +118,13 @@ def counts_rows(values: Numbers) -> bool:
     (True, True, True, False)
     """
     n = len(values)
+    if n < MANY:
+        return False
     low = values.min()
-    if n < MANY or low < 0 or low > GAPS * n or values.max() >= GAPS * n:
+    step = find_step(values)
+    if step is not None and step <= MOST_STEP and low in (0, step):
+        return True
+    if low < 0 or low > GAPS * n or values.max() >= GAPS * n:
         return False
     counts = np.bincount(values.astype(np.int64))
     return bool(counts.max() == 1)
@@ -127,4 +151,27 @@ def find_sentinel(values: Numbers) -> tuple[float, int] | None:
         away = max(low - end, end - high)
         if away > high - low or (end == -1 and low >= 0 and away > 0.1 * (high - low)):
             return float(end), times
-    return None
+    return _find_zero(values)
+
+
+def _find_zero(values: Numbers) -> tuple[float, int] | None:
+    """Return 0 and how often it occurs, if it is far below all other numbers.
+
+    The other numbers are positive, as a blood pressure is, and the gap below the smallest one is
+    much larger than those between them.
+
+    >>> _find_zero(np.array([0.0, 0.0, *range(60, 120)]))
+    (0.0, 2)
+    >>> _find_zero(np.array([0.0, 0.0, *range(1, 9)]))
+    """
+    if values.min() != 0:
+        return None
+    others = np.unique(values[values > 0])
+    times = int((values == 0).sum())
+    if times < 2 or len(others) < MANY_VALUES:
+        return None
+    low = float(others[0])
+    is_far = low > FAR_FROM_ZERO * float(others[-1])
+    if not is_far or low <= MANY_GAPS * float(np.median(np.diff(others))):
+        return None
+    return 0.0, times

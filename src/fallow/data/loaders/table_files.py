@@ -17,6 +17,7 @@ from fallow.core.suggestions import require_known
 from fallow.data.loaders.cells import (
     Numbers,
     cells_of_values,
+    is_category,
     is_textual,
     numbers_of,
     plain_texts,
@@ -328,7 +329,14 @@ def _cells_of_series(values: nw.Series[Any], column: str, name: str) -> pa.Chunk
         cells = arrow()
         if not isinstance(cells, pa.ChunkedArray):
             cells = pa.chunked_array([cells])
+        if is_category(cells) and not _has_plain_levels(cells.type):  # such as intervals
+            return cells_of_values(values.to_list()).dictionary_encode()
         return simplify(cells)
+
+
+def _has_plain_levels(kind: pa.DictionaryType) -> bool:
+    levels = kind.value_type
+    return not (pa.types.is_nested(levels) or isinstance(levels, pa.BaseExtensionType))
 
 
 def _cells_of_objects(values: Sequence[object]) -> pa.ChunkedArray:

@@ -6,6 +6,8 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +87,9 @@ CURRENCY = re.compile(r"(?P<unit>[$€£¥₹])\s*(?P<number>[+-]?[\d.,]*\d)")
 
 FORM = re.compile(r"[\d.,\s]+")
 BEGINS_WITH_NUMBER = re.compile(r"[^\w]*\d")
+MOST_LISTED = 3  # maximum number of groups of names in one sentence
+TRUTH_DIGITS = {"false": "0", "true": "1"}
+"""Texts for Booleans, in lower case, and the digits that mean the same."""
 RANGES = frozenset("-–<>+≥≤")
 """Characters between numbers that make a range or an identifier."""
 MOST_FORMS = 6
@@ -249,10 +254,26 @@ def _likeness(name: str) -> str:
     """Return a key that is equal for names which differ only in their writing."""
     plain = unicodedata.normalize("NFKC", name).casefold()
     plain = "".join(plain.split())
-    number = number_in(plain)
-    if number is not None:
-        return repr(number)
+    plain = TRUTH_DIGITS.get(plain, plain)
+    if NUMBER.fullmatch(plain) is None:
+        return plain
+    with suppress(InvalidOperation):  # an exponent beyond all limits
+        plain = _write_exactly(Decimal(plain))
     return plain
+
+
+def _write_exactly(number: Decimal) -> str:
+    """Return a number with all digits, in the same way for each way to write it.
+
+    >>> _write_exactly(Decimal("1.0")) == _write_exactly(Decimal("+01"))
+    True
+    """
+    sign, digits, exponent = number.as_tuple()
+    text = "".join(map(str, digits)).lstrip("0")
+    if not text:
+        return "0"
+    whole = text.rstrip("0")
+    return f"{'-' * sign}{whole}e{int(exponent) + len(text) - len(whole)}"
 
 
 def find_similar_names(counts: Mapping[str, int]) -> list[list[str]]:
@@ -309,17 +330,21 @@ def describe_merged(what: str, merged: Mapping[str, str]) -> list[Finding]:
 
 
 def warn_of_similar_names(what: str, counts: Mapping[str, int], fix: str) -> list[Finding]:
-    """Return a warning for each group of names that may be the same.
+    """Return a warning with each group of names that may be the same.
 
     what: kind of names, in the plural, such as "classes".
     """
-    findings: list[Finding] = []
-    for group in find_similar_names(counts):
-        listed = [f"{name!r} ({count_noun(counts[name], 'row')})" for name in group]
-        findings.append(
-            warning(f"{what} {join_words(listed)} differ only in their writing", fix)
-        )
-    return findings
+    groups = find_similar_names(counts)
+    if not groups:
+        return []
+    listed = []
+    for group in groups[:MOST_LISTED]:
+        names = [f"{name!r} ({count_noun(counts[name], 'row')})" for name in group]
+        listed.append(join_words(names))
+    more = len(groups) - MOST_LISTED
+    if more > 0:
+        listed.append(f"names of {count_noun(more, 'more group')}")
+    return [warning(f"{what} {'; '.join(listed)} differ only in their writing", fix)]
 
 
 def name_columns(header: Sequence[str], file: str) -> list[str]:
