@@ -170,9 +170,11 @@ def test_a_missing_column_is_named() -> None:
 
 
 def test_masked_cells_are_missing() -> None:
-    pixels = np.ma.masked_array(PIXELS / 16, mask=np.zeros(PIXELS.shape))
+    mask = np.zeros(PIXELS.shape, dtype=np.bool_)
+    pixels = np.ma.masked_array(PIXELS / 16, mask=mask)
     assert (shares().predict(pixels) == shares().predict(PIXELS / 16)).all()
-    pixels.mask[0] = True
+    mask[0] = True
+    pixels = np.ma.masked_array(PIXELS / 16, mask=mask)
     with pytest.raises(ValueError, match="1 of 200 examples have a missing"):
         shares().predict(pixels)
 

@@ -12,6 +12,7 @@ import pytest
 from fallow.data import from_folder, open_dataset, read_rows
 from fallow.data.loaders.dicom import read_scans
 from fallow.data.loaders.images import read_images
+from tests.data.kinds import quietly
 from tests.data.test_own_images import dicom
 from tests.each import each_of
 
@@ -183,3 +184,64 @@ def test_scans_to_predict_are_mapped_to_the_range_of_training(tmp_path: Path) ->
     assert float(x.mean()) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="physical units, and the images of training"):
         read_rows(tmp_path, (), (1, 2, 2))
+
+
+SLICES = 24
+
+
+def write_series(folder: Path, *, patients: int, series: int) -> None:
+    """Write slices in two classes, each of a patient and of a series of that patient."""
+    for number in range(SLICES):
+        levels = np.full((2, 2), 100 * number, dtype=np.uint16)
+        owners: dict[str, Any] = {"SeriesInstanceUID": f"1.2.{number % series + 1}"}
+        if patients:
+            owners["PatientID"] = f"p{number % patients}"
+        dicom(folder / "ab"[number % 2] / f"{number}.dcm", levels, 12, **owners)
+
+
+@each_of(
+    "patients, series, fix",
+    [
+        (6, 12, "group='PatientID'"),
+        (1, 12, "group='SeriesInstanceUID'"),  # one patient, or a common pseudonym
+        (0, 12, "group='SeriesInstanceUID'"),
+        (SLICES, 12, "group='SeriesInstanceUID'"),
+        (SLICES, SLICES, None),
+        (0, SLICES, None),
+        (1, 1, None),
+    ],
+)
+def test_slices_of_one_patient_or_series_are_a_warning_with_the_group(
+    patients: int, series: int, fix: str | None, tmp_path: Path
+) -> None:
+    folder = tmp_path / f"{patients}-{series}"
+    write_series(folder, patients=patients, series=series)
+    data = quietly(lambda: open_dataset(folder))
+    fixes = [item.fix for item in data.findings if "DICOM images have" in item.sentence]
+    assert fixes == ([] if fix is None else [fix])
+    if fix is None:
+        return
+    grouped = open_dataset(folder, group=fix.split("'")[1])
+    assert not any("DICOM images have" in note for note in grouped.notes)
+    assert grouped.groups is not None and grouped.groups_test is not None
+    train = {*grouped.groups.tolist()}
+    test = {*grouped.groups_test.tolist()}
+    assert test and not train & test
+    n_groups = patients if "Patient" in fix else series
+    assert len(train | test) == n_groups
+
+
+def test_frames_of_a_file_have_the_group_of_their_patient(tmp_path: Path) -> None:
+    for number in range(8):
+        frames = np.arange(8, dtype=np.uint16).reshape(4, 2) + 20 * number
+        file = tmp_path / "ab"[number % 2] / f"{number}.dcm"
+        dicom(file, frames, 12, NumberOfFrames=2, Rows=2, PatientID=f"p{number // 4}")
+    data = open_dataset(tmp_path, pages="each", group="PatientID")
+    assert data.n_groups == 2 and len(data.x) + len(data.x_test) == 16
+
+
+@each_of("group", ["patient", "PatientID"])
+def test_a_group_that_images_lack_is_refused(group: str, tmp_path: Path) -> None:
+    write_series(tmp_path, patients=0, series=3)
+    with pytest.raises(ValueError, match=f"24 of 24 images have no '{group}'; give group="):
+        open_dataset(tmp_path, group=group)

@@ -12,8 +12,9 @@ import pytest
 from fallow.core.load_options import LoadOptions
 from fallow.deployment.schema import Column, Schema
 from fallow.deployment.site.folder import SiteFolder
-from fallow.deployment.site.rows import check_apart, read_rows
+from fallow.deployment.site.rows import check_apart, read_rows, read_tests
 from fallow.storage.errors import StorageError
+from tests.data.test_own_images import dicom
 from tests.deployment.hosts import Leader, agreement, folder
 from tests.each import each_of
 
@@ -137,3 +138,38 @@ def test_a_site_chooses_the_part_of_its_own_excel_file(tmp_path: Path) -> None:
     file = table(tmp_path / "r.csv", "p1,1,a")
     with pytest.raises(ValueError, match=r"r\.csv is a text, .*: sheet='data'.*; omit"):
         read_rows(file, SCHEMA, options)
+
+
+def test_pages_of_two_folders_are_no_common_group(tmp_path: Path) -> None:
+    images = pytest.importorskip("PIL.Image")
+    for number, part in enumerate(("rows", "tests")):
+        (tmp_path / part / "a").mkdir(parents=True)
+        levels = [90 * number + 20 * page for page in range(3)]
+        first, *others = [images.new("L", (2, 2), level) for level in levels]
+        first.save(tmp_path / part / "a" / "1.tif", save_all=True, append_images=others)
+    schema = Schema("images", "classification", "y", ("a", "b"), shape=(1, 2, 2))
+    options = LoadOptions(pages="each")
+    rows = read_rows(tmp_path / "rows", schema, options)
+    tests = read_tests(tmp_path / "tests", schema, options)
+    check_apart(rows, tests, "tests")
+    assert rows.group_numbers is not None and rows.group_numbers.tolist() == [0, 0, 0]
+
+
+@each_of(
+    "group, groups", [("PatientID", ("p1", "p1", "p2")), (None, None), ("Name", ValueError)]
+)
+def test_dicom_images_have_the_group_of_their_patient(
+    group: str | None, groups: Any, tmp_path: Path
+) -> None:
+    for number, patient in enumerate(("p1", "p1", "p2")):
+        levels = np.full((2, 2), number, dtype=np.uint16)
+        dicom(tmp_path / "a" / f"{number}.dcm", levels, 12, PatientID=patient)
+    schema = Schema("images", "classification", "y", ("a", "b"), shape=(1, 2, 2))
+    if groups is ValueError:
+        with pytest.raises(ValueError, match="3 of 3 images have no 'Name'; give group="):
+            read_rows(tmp_path, schema, LoadOptions(group=group))
+        return
+    rows = read_rows(tmp_path, schema, LoadOptions(group=group))
+    assert rows.groups == groups
+    is_told = any("set group='PatientID'" in note for note in rows.notes)
+    assert is_told == (group is None)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from fallow.core.load_options import DEFAULTS, LoadOptions
 from fallow.deployment.labeling_page.pictures import picture, sizes
 from fallow.deployment.schema import Schema, schema_of
 from fallow.deployment.site.rows import read_rows
@@ -37,8 +38,10 @@ def write_every_kind(folder: Path) -> None:
             (folder / name).write_bytes(turned.getvalue())
 
 
-def assert_shown_as_read(folder: Path, schema: Schema) -> int:
-    rows = read_rows(folder, schema)
+def assert_shown_as_read(
+    folder: Path, schema: Schema, options: LoadOptions = DEFAULTS
+) -> int:
+    rows = read_rows(folder, schema, options)
     for row, name in enumerate(rows.ids):
         shown = picture(rows, row)
         assert shown is not None
@@ -107,3 +110,27 @@ def test_empty_folders_are_classes_of_an_agreement(tmp_path: Path) -> None:
     dicom(tmp_path / "cat" / "0.dcm", np.full((4, 4), 500, np.uint16), 12)
     (tmp_path / "dog").mkdir()
     assert schema_of(tmp_path).classes == ("cat", "dog")
+
+
+@pytest.mark.parametrize("ending", ["tif", "dcm"])
+def test_each_page_of_a_file_is_shown(ending: str, tmp_path: Path) -> None:
+    for number, name in enumerate(("cat", "dog")):
+        file = tmp_path / name / f"{name}.{ending}"
+        levels = [np.full((2, 2), 60 * number + 50 * page) for page in range(3)]
+        if ending == "dcm":
+            stored = np.concatenate(levels).astype(np.uint16)
+            dicom(file, stored, 8, NumberOfFrames=3, Rows=2, BitsStored=8, HighBit=7)
+            continue
+        file.parent.mkdir()
+        first, *others = [images.fromarray(level.astype(np.uint8)) for level in levels]
+        first.save(file, save_all=True, append_images=others)
+    schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 2, 2))
+    options = LoadOptions(pages="each")
+    assert assert_shown_as_read(tmp_path, schema, options) == 6
+    rows = read_rows(tmp_path, schema, options)
+    assert rows.ids[:2] == (f"cat.{ending}#1", f"cat.{ending}#2")
+    assert rows.labels == (0.0, 0.0, 0.0, 1.0, 1.0, 1.0)
+    assert rows.groups is not None and len({*rows.groups}) == 2
+    assert any("2 files with several pages" in note for note in rows.notes)
+    with pytest.raises(ValueError, match=r"3 (pages or )?frames.*--pages each"):
+        read_rows(tmp_path, schema)

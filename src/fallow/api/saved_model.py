@@ -115,7 +115,7 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
     elif hasattr(rows, "to_numpy"):
         rows = rows.to_numpy()
     elif isinstance(rows, np.ma.MaskedArray):
-        rows = rows.astype(np.float64).filled(np.nan)
+        rows = np.ma.filled(rows.astype(np.float64), np.nan)
     if isinstance(rows, Tensor):
         rows = rows.detach().cpu().numpy()
     shifted = subtract_offsets(np.asarray(rows), offsets)

@@ -29,6 +29,8 @@ KINDS: dict[Kind, str] = {
 TABLES: tuple[Kind, ...] = ("table", "workbook", "frame")
 
 
+Pages = Literal["refuse", "each"]
+"""Use of a file of several images: refused, or each image is an example."""
 DecimalMark = Literal["auto", ".", ","]
 """Decimal mark of numbers in text; "auto" if it is not known."""
 
@@ -61,7 +63,11 @@ class LoadOptions:
     site: Annotated[str | None, Option("Column with the site ID.")] = None
     group: Annotated[
         str | None,
-        Option("Column with the group, such as the patient; no split divides a group."),
+        Option(
+            "Column with the group, such as the patient, or PatientID or SeriesInstanceUID of DICOM "
+            "images; no split divides a group.",
+            (*TABLES, "images"),
+        ),
     ] = None
     id: Annotated[str | None, Option("Column with the example ID.")] = None
     drop: Annotated[tuple[str, ...], Option("Columns to ignore.")] = ()
@@ -118,7 +124,7 @@ class LoadOptions:
         ),
     ] = ()
     pages: Annotated[
-        Literal["refuse", "each"],
+        Pages,
         Option(
             "Files with several pages or frames: refused, or each page is one example.",
             ("images",),
@@ -150,7 +156,7 @@ class LoadKeywords(TypedDict, total=False):
     sheet: str | None
     header_row: int | None
     physical_range: Sequence[float]
-    pages: Literal["refuse", "each"]
+    pages: Pages
     channels: Literal["auto", "first", "last"]
 
 

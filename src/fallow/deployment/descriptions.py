@@ -43,19 +43,21 @@ FEDERATION: Mapping[str, str] = {
 }
 """Settings of ``[federation]`` in ``study.toml``."""
 
-OF_FILE = ("group", "sheet", "header_row", "decimal")
+OF_FILE = ("group", "sheet", "header_row", "decimal", "pages")
 """Options of `LoadOptions` that a site sets for its own file."""
 SITE: Mapping[str, str] = {
     "name": "name of this site in the study",
     "data": "unlabeled or partly labeled examples; the file must not change during the study",
     "test": "labeled test examples",
-    "group": "column or array with the group of an example, such as its patient; validation does "
+    "group": "column or array with the group of an example, such as its patient (DICOM: PatientID or "
+    "SeriesInstanceUID); validation does "
     "not divide a group, and test examples have other groups. Groups at two sites are not compared",
     "sheet": "sheet of an Excel file (default: the first)",
     "header_row": "row of an Excel file with the names of the columns (default: the first that is not "
     "empty)",
     "decimal": "decimal mark of the numbers in a text file; the other mark separates thousands "
     "(default: from the cells)",
+    "pages": "images with several pages or frames: refuse (default), or each page is one example",
     "address": "address of the coordinator",
     "proxy": "proxy between this site and the network (default: HTTPS_PROXY)",
     "own_certificate": "certificate that this site shows to the coordinator (PEM)",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -15,6 +15,8 @@ from fallow.core.optional import import_optional
 from fallow.core.refusal import explain_errors
 
 DICOM_FILES = (".dcm", ".dicom")
+OWNERS = ("PatientID", "SeriesInstanceUID")
+"""Elements that several images share, the wider ones first."""
 PREAMBLE = bytes(128)
 MARK = b"DICM"
 PURPOSE = "reading a DICOM file"
@@ -63,12 +65,15 @@ class Scan:
         Whether the lowest value is white.
     window : tuple of float, optional
         Smallest and largest value of the first window for display, which is not applied.
+    owners : mapping
+        Value of each of the elements `OWNERS`, "" without one.
     """
 
     values: Levels
     unit: str | None = None
     is_inverted: bool = False
     window: PhysicalRange | None = None
+    owners: Mapping[str, str] = field(default_factory=dict)
 
     def scale(self, values_range: PhysicalRange) -> Levels:
         """Return levels from 0 (black) to 255, with the values outside the range clipped."""
@@ -124,12 +129,14 @@ def read_scans(file: Path, most_frames: int = 1) -> list[Scan]:
         n_frames = _count_frames(dicom)
         if n_frames > most_frames:
             raise ValueError(
-                f"it has {n_frames} frames; save each as a file of its own (in a simulation, "
-                "--pages each makes each an example)"
+                f"it has {n_frames} frames; save each as a file of its own, or make each an example "
+                "with --pages each (pages=)"
             )
         stored = _read_stored(dicom)
         frames = [stored] if n_frames == 1 else list(stored)
-        return [_read_frame(dicom, frame, number) for number, frame in enumerate(frames)]
+        owners = {key: str(getattr(dicom, key, "") or "").strip() for key in OWNERS}
+        scans = [_read_frame(dicom, frame, at) for at, frame in enumerate(frames)]
+        return [replace(scan, owners=owners) for scan in scans]
 
 
 def _read_frame(dicom: Any, stored: npt.NDArray[Any], number: int) -> Scan:

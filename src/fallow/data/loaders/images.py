@@ -13,11 +13,12 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.load_options import DEFAULTS, LoadOptions
+from fallow.core.load_options import DEFAULTS, LoadOptions, Pages
 from fallow.core.optional import import_optional
 from fallow.core.wording import count_noun, join_some
 from fallow.data.loaders.dicom import (
     DICOM_FILES,
+    OWNERS,
     TAILS,
     PhysicalRange,
     Scan,
@@ -44,6 +45,8 @@ from fallow.data.reading import Finding, ReportBytes, ignore_bytes, note, warnin
 from fallow.storage.received import check_fits
 
 UNLABELED_FOLDER = "unlabeled"
+MOST_OF_FILE: Mapping[Pages, int] = {"refuse": 1, "each": MOST_PAGES}
+"""Maximum number of images in a file."""
 FLOAT = 4  # bytes of a float32
 DOUBLE = 8
 LEFT_BY_WINDOWS = ("thumbs.db", "desktop.ini")
@@ -103,8 +106,11 @@ class Images:
         Regression targets, NaN for unlabeled images.
     physical_range : tuple of float, optional
         Physical values that are black and white; None for images without units.
-    groups : tuple of int, optional
-        File of each image, if some have several pages; None otherwise.
+    groups : tuple of str, optional
+        Group of each image: its patient or series as requested, or its file if some have several
+        pages; None otherwise.
+    is_page : tuple of bool
+        Whether each image is one of several in its file; empty if none is.
     """
 
     x: npt.NDArray[np.float32]
@@ -116,7 +122,8 @@ class Images:
     findings: tuple[Finding, ...] = ()
     targets: npt.NDArray[np.float64] | None = None
     physical_range: PhysicalRange | None = None
-    groups: tuple[int, ...] | None = None
+    groups: tuple[str, ...] | None = None
+    is_page: tuple[bool, ...] = ()
 
 
 @final
@@ -128,13 +135,41 @@ class Stack:
     physical_range: PhysicalRange | None
     findings: tuple[Finding, ...]
     file_of: tuple[int, ...]  # position of the file of each image
+    owners: tuple[Mapping[str, str], ...]  # patient and series of each DICOM image
 
-    @property
-    def groups(self) -> tuple[int, ...] | None:
-        """File of each image as its group; None if each file is one image."""
+    def choose_groups(self, group: str | None) -> tuple[str, ...] | None:
+        """Return the group of each image: its element ``group`` of DICOM, else its file.
+
+        None if each file is one image.  Raises ValueError for images without the element.
+        """
+        if group is not None:
+            names = tuple(owner.get(group, "") for owner in self.owners)
+            without = names.count("")
+            if without:
+                raise ValueError(
+                    f"{without} of {len(names)} images have no {group!r}; give group="
+                    f"{' or '.join(map(repr, OWNERS))} for DICOM images that have it"
+                )
+            return names
         if len({*self.file_of}) == len(self.file_of):
             return None
-        return self.file_of
+        return tuple(map(str, self.file_of))
+
+    def suggest_groups(self) -> list[Finding]:
+        """Return a warning if several DICOM images are of one patient or series."""
+        n = len(self.owners)
+        for element in OWNERS:
+            names = {owner.get(element, "") for owner in self.owners}
+            if "" in names or not 1 < len(names) < n:
+                continue
+            return [
+                warning(
+                    f"{n:,} DICOM images have {len(names):,} different values of {element}, so "
+                    "that training and test examples may be of one patient or series",
+                    f"group={element!r}",
+                )
+            ]
+        return []
 
 
 def read_folder(
@@ -188,11 +223,12 @@ def read_folder(
         sites=sites,
         is_test=is_test,
         empty_classes=tuple(empty),
-        names=_name_pages(
+        names=name_pages(
             [file.relative_to(folder).as_posix() for file in files], stack.file_of
         ),
-        groups=stack.groups,
+        groups=stack.choose_groups(options.group),
         findings=(
+            *([] if options.group else stack.suggest_groups()),
             *_find_in_names(folders),
             *warn_of_similar_names("classes", Counter(filter(None, labels)), RENAME),
             *warn_of_similar_names("sites", Counter(sites or ()), RENAME),
@@ -429,9 +465,10 @@ def _read_listed(
         labels=(),
         targets=targets[at],
         sites=None if sites is None else tuple(sites[file] for file in at),
-        names=_name_pages([names[file] for file in at], at),
-        groups=stack.groups,
+        names=name_pages([names[file] for file in at], at),
+        groups=stack.choose_groups(options.group),
         findings=(
+            *([] if options.group else stack.suggest_groups()),
             note(f"regression targets were read from {table.name}"),
             *(
                 replace(doubt, fix=IN_LIST)
@@ -450,7 +487,7 @@ def _load_files(
     options: LoadOptions,
 ) -> Stack:
     """Load files as one array in the most frequent size, and describe the changes."""
-    most_pages = MOST_PAGES if options.pages == "each" else 1
+    most_pages = MOST_OF_FILE[options.pages]
     _check_fits(folder, files, most_pages=most_pages)
     loaded = _read_each(
         files,
@@ -491,25 +528,33 @@ def _load_files(
                 "scale the pixels to all bits",
             )
         )
-    n_pages = Counter(loaded.file_of)
-    several = sum(n > 1 for n in n_pages.values())
-    if several:
-        findings.append(
-            note(
-                f"{count_noun(several, 'file')} with several pages or frames, of which each is an "
-                "example; those of a file are a group that no split divides",
-                "pages='refuse'",
-            )
-        )
     return Stack(
-        x, loaded.physical_range, (*findings, *loaded.findings), tuple(loaded.file_of)
+        x,
+        loaded.physical_range,
+        (*findings, *_note_pages(loaded.file_of), *loaded.findings),
+        tuple(loaded.file_of),
+        tuple(loaded.owners),
     )
 
 
-def _name_pages(names: Sequence[str], file_of: Sequence[int]) -> tuple[str, ...]:
+def _note_pages(file_of: Sequence[int]) -> list[Finding]:
+    """Return a note on files of several images, if there are any."""
+    several = sum(n > 1 for n in Counter(file_of).values())
+    if not several:
+        return []
+    return [
+        note(
+            f"{count_noun(several, 'file')} with several pages or frames, of which each is an "
+            "example; those of a file are a group that no split divides",
+            "pages='refuse'",
+        )
+    ]
+
+
+def name_pages(names: Sequence[str], file_of: Sequence[int]) -> tuple[str, ...]:
     """Return the names of examples: that of the file, with the number of the page of several.
 
-    >>> _name_pages(["a.tif", "b.tif", "b.tif"], [0, 1, 1])
+    >>> name_pages(["a.tif", "b.tif", "b.tif"], [0, 1, 1])
     ('a.tif', 'b.tif#1', 'b.tif#2')
     """
     n_pages = Counter(file_of)
@@ -530,6 +575,7 @@ class LoadedImages:
     physical_range: PhysicalRange | None
     findings: tuple[Finding, ...]
     file_of: list[int]
+    owners: list[Mapping[str, str]]
 
 
 def _read_each(
@@ -549,6 +595,7 @@ def _read_each(
     done = 0
     images: list[Pixels | Scan] = []
     file_of: list[int] = []
+    owners: list[Mapping[str, str]] = []
     windows: Counter[PhysicalRange] = Counter()
     changes: Counter[str] = Counter()
     errors: dict[Path, str] = {}
@@ -562,6 +609,7 @@ def _read_each(
                 break
             continue
         for image, changed in pages:
+            owners.append(image.owners if isinstance(image, Scan) else {})
             if isinstance(image, Scan):
                 units.setdefault(image.unit or STORED_NUMBERS, file)
                 if image.window is not None:
@@ -587,7 +635,7 @@ def _read_each(
     unit = next(iter(units), STORED_NUMBERS)
     if unit == STORED_NUMBERS:
         levels = [image for image in images if not isinstance(image, Scan)]
-        return LoadedImages(levels, None, tuple(findings), file_of)
+        return LoadedImages(levels, None, tuple(findings), file_of, owners)
     chosen = "as given"
     if physical_range is None:
         scans = [image for image in images if isinstance(image, Scan)]
@@ -601,6 +649,7 @@ def _read_each(
         physical_range,
         tuple(findings),
         file_of,
+        owners,
     )
 
 
@@ -730,19 +779,24 @@ def read_images(
     channels: int | None = None,
     size: tuple[int, int] | None = None,
     physical_range: PhysicalRange | None = None,
+    pages: Pages = "refuse",
 ) -> Stack:
     """Read images of one size.
 
     channels: 1 or 3; None: 1 if every image is gray. size: (height, width) to which images
     are resized; None: they have the same size. physical_range: physical values of DICOM images
-    that are black and white; None: chosen from the images. Raises ValueError with the file
+    that are black and white; None: chosen from the images. pages: "each" makes an example of
+    each page or frame of a file. Raises ValueError with the file
     if it cannot be read, has another size, or has colors although gray is required.
     """
     if files:
-        _check_fits(files[0].parent, files, size)
-    loaded = _read_each(files, channels, size, physical_range)
+        _check_fits(files[0].parent, files, size, MOST_OF_FILE[pages])
+    loaded = _read_each(
+        files, channels, size, physical_range, most_pages=MOST_OF_FILE[pages]
+    )
     levels = loaded.levels
-    for file, pixels in zip(files, levels, strict=True):
+    for at, pixels in zip(loaded.file_of, levels, strict=True):
+        file = files[at]
         if pixels.shape[1:] != levels[0].shape[1:]:
             raise ValueError(
                 f"{file} has {_format_size(pixels.shape)} pixels and {files[0].name} has "
@@ -751,8 +805,9 @@ def read_images(
     return Stack(
         _stack(levels, channels),
         loaded.physical_range,
-        loaded.findings,
+        (*_note_pages(loaded.file_of), *loaded.findings),
         tuple(loaded.file_of),
+        tuple(loaded.owners),
     )
 
 

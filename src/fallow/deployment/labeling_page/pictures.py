@@ -61,7 +61,7 @@ def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
         return None
     shown = files[view]
     content = rows.content(row, view) or b""
-    if _is_drawn(rows, shown, content):
+    if _is_drawn(rows, row, shown, content):
         return _png(_draw(rows.x[row], low=0.0, high=1.0))
     try:
         with open_image(BytesIO(content), "displaying images") as opened:
@@ -106,7 +106,7 @@ def sizes(rows: SiteRows, row: int) -> list[tuple[int, int]]:
 def _size_of_file(rows: SiteRows, row: int, view: int) -> tuple[int, int]:
     try:
         content = rows.content(row, view) or b""
-        if _is_drawn(rows, rows.files(row)[view], content):
+        if _is_drawn(rows, row, rows.files(row)[view], content):
             height, width = rows.x[row].shape[1:]
             return width, height
         with open_image(BytesIO(content), "displaying images") as opened:
@@ -116,8 +116,10 @@ def _size_of_file(rows: SiteRows, row: int, view: int) -> tuple[int, int]:
     return width, height
 
 
-def _is_drawn(rows: SiteRows, file: Path, content: bytes) -> bool:
-    """Return whether an image is drawn from its row: DICOM in a folder of images."""
+def _is_drawn(rows: SiteRows, row: int, file: Path, content: bytes) -> bool:
+    """Return whether an image is drawn from its row: a page, or DICOM in a folder of images."""
+    if rows.is_page and rows.is_page[row]:
+        return True
     is_scan = file.suffix.lower() in DICOM_FILES or has_mark(content)
     return rows.views is None and is_scan
 

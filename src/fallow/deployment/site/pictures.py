@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import final
 
+from fallow.core.load_options import DEFAULTS, LoadOptions
 from fallow.core.refusal import explain_errors
 from fallow.data.loaders.dicom import PhysicalRange
 from fallow.data.loaders.images import (
@@ -124,14 +126,18 @@ def _digest(content: bytes) -> bytes:
 
 
 def read_pictures(
-    folder: Path, channels: int | None = None, physical_range: PhysicalRange | None = None
+    folder: Path,
+    channels: int | None = None,
+    physical_range: PhysicalRange | None = None,
+    options: LoadOptions = DEFAULTS,
 ) -> Images:
     """Read every image below the folder, sorted by name regardless of the class.
 
     An image may be moved to the folder of its class. Hidden files are skipped. ``channels`` is 1 or
     3 as agreed, or None for 1 if all images are grayscale. Raises ValueError, naming the file, for
     an image that is unreadable, has another size, or is outside the folder. ``physical_range`` has the
-    agreed values of DICOM images that are black and white.
+    agreed values of DICOM images that are black and white. ``options`` are those of the site, such
+    as ``pages``.
     """
     files = sorted(
         list_files(folder, "*/*"), key=lambda file: (file.name, file.parent.name)
@@ -143,14 +149,23 @@ def read_pictures(
         )
     for file in files:
         check_inside(file, folder)
-    stack = read_images(files, channels, physical_range=physical_range)
+    stack = read_images(files, channels, physical_range=physical_range, pages=options.pages)
+    findings = stack.findings
+    if options.group is None:
+        findings = (*findings, *stack.suggest_groups())
+    groups = stack.choose_groups(options.group)
+    if groups is not None and options.group is None:  # other folders have other files
+        groups = tuple(str(files[at].resolve()) for at in stack.file_of)
+    n_pages = Counter(stack.file_of)
     return Images(
         x=stack.x,
         physical_range=stack.physical_range,
-        findings=stack.findings,
+        findings=findings,
         empty_classes=_find_empty_classes(folder, files),
-        labels=tuple(label_of(file) for file in files),
-        names=tuple(file.relative_to(folder).as_posix() for file in files),
+        labels=tuple(label_of(files[at]) for at in stack.file_of),
+        names=tuple(files[at].relative_to(folder).as_posix() for at in stack.file_of),
+        groups=groups,
+        is_page=tuple(n_pages[at] > 1 for at in stack.file_of),
     )
 
 

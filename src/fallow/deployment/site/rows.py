@@ -22,6 +22,7 @@ from fallow.core.wording import count_noun
 from fallow.data.dataset import find_leaks, row_hashes
 from fallow.data.loaders.features import read_array_rows, text_of
 from fallow.data.loaders.hashing import hash_texts
+from fallow.data.loaders.images import name_pages
 from fallow.data.loaders.open import find_kind
 from fallow.data.loaders.text_rules import is_empty, warn_of_similar_names
 from fallow.data.reading import ColumnRead
@@ -73,6 +74,8 @@ class SiteRows:
         How each column of a table was read.
     groups
         Group of each row, such as its patient, or None.
+    is_page
+        Whether the image of each row is one page of its file; empty if none is.
     """
 
     x: Tensor
@@ -85,6 +88,7 @@ class SiteRows:
     n_left_out: int = 0
     columns: tuple[ColumnRead, ...] = ()
     groups: tuple[str, ...] | None = None
+    is_page: tuple[bool, ...] = ()
 
     @property
     def group_numbers(self) -> Tensor | None:
@@ -184,10 +188,7 @@ def _check_group(group: str | None, schema: Schema, file: Path) -> None:
     if group is None:
         return
     if schema.kind == "images":
-        raise ValueError(
-            f"{file.name} is a folder of images, which has no column {group!r} of groups; omit "
-            "group, or write arrays to an .npz file"
-        )
+        return  # the images are asked
     if group in (schema.label, schema.ids, *(column.name for column in schema.columns)):
         raise ValueError(
             f"column {group!r} is the group of a row, and part of the agreement; give another "
@@ -507,14 +508,14 @@ def _parse_labels(
 
 
 def _read_images(folder: Path, schema: Schema, options: LoadOptions) -> SiteRows:
-    pictures = read_pictures(folder, schema.shape[0], schema.black_and_white)
+    pictures = read_pictures(folder, schema.shape[0], schema.black_and_white, options)
     if pictures.physical_range is not None and not schema.physical_range:
         low, high = pictures.physical_range
         raise ValueError(
             "the DICOM images have physical units, and the agreement has no range for them; "
             f"set physical_range in [schema] of study.toml, such as [{low:g}, {high:g}]"
         )
-    files = [folder / name for name in pictures.names]
+    files = [folder / name for name in pictures.names]  # of each image
     x = torch.from_numpy(pictures.x)
     _check_shape(x, schema)
     folders = [f"folder {file.parent}" for file in files]
@@ -523,21 +524,28 @@ def _read_images(folder: Path, schema: Schema, options: LoadOptions) -> SiteRows
         labels=_parse_labels(schema, pictures.labels, folders),
         ids=_name_images(files, folder),
         describe=lambda row: files[row],
-        notes=tuple(finding.sentence for finding in pictures.findings),
-        originals=Originals.of(folder, files),
+        notes=tuple(finding.advice for finding in pictures.findings),
+        originals=Originals.of(folder, list(dict.fromkeys(files))),
+        groups=pictures.groups,
+        is_page=pictures.is_page,
     )
 
 
 def _name_images(files: Sequence[Path], folder: Path) -> tuple[str, ...]:
-    """Return file names, preceded by the folder if a file name is repeated."""
-    times = Counter(file.name for file in files)
+    """Return file names, preceded by the folder if a file name is repeated.
+
+    A file of several pages occurs for each, and the names have their numbers.
+    """
+    different = list(dict.fromkeys(files))
+    times = Counter(file.name for file in different)
     names: list[str] = []
     for file in files:
         if times[file.name] == 1:
             names.append(file.name)
         else:
             names.append(file.relative_to(folder).as_posix())
-    return tuple(names)
+    index_of = {file: index for index, file in enumerate(different)}
+    return name_pages(names, [index_of[file] for file in files])
 
 
 def _read_arrays(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:

@@ -15,7 +15,7 @@ from tomlkit import TOMLDocument
 from tomlkit.items import Table
 
 from fallow.core.limits import Conflict, check_limits
-from fallow.core.load_options import LoadOptions
+from fallow.core.load_options import LoadOptions, Pages
 from fallow.core.names import NamePolicy
 from fallow.core.types import SiteId
 from fallow.deployment.declared import (
@@ -139,6 +139,7 @@ class Settings:
     sheet: Annotated[Text | None, Field(examples=["patients"])] = None
     header_row: Annotated[int | None, Field(ge=1, examples=[3])] = None
     decimal: Annotated[Literal[".", ","] | None, Field(examples=[","])] = None
+    pages: Annotated[Pages | None, Field(examples=["each"])] = None
     address: Annotated[
         Text | None, address_of("address"), Field(examples=["coordinator.example:9092"])
     ] = None
