@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import Tensor
 
@@ -80,3 +81,32 @@ def test_copies_of_covered_examples_follow_in_random_order() -> None:
         assert sorted(selected.tolist()) == list(range(50))
         orders.add(tuple(selected.tolist()))
     assert len(orders) == 3
+
+
+def test_of_many_equal_gains_only_those_that_come_first_are_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fallow.strategies.parts.max_coverage.COLUMNS", 0)
+    similarities = 0
+
+    def is_near(square: Tensor) -> Tensor:
+        nonlocal similarities
+        similarities += square.numel()
+        return (square < 0.5).to(square)
+
+    x = torch.eye(400)  # no example is near another one
+    ties = stream(0, "ties")
+    selected = maximize_coverage(x, x[:0], is_near, torch.ones(400), 20, ties)
+    assert len(selected.unique()) == 20
+    assert similarities < 2 * 400**2
+
+
+def test_of_equal_gains_the_densest_example_comes_first() -> None:
+    x = torch.tensor([[0.0], [5.0], [6.0], [6.1]], dtype=torch.float64)
+
+    def is_near(square: Tensor) -> Tensor:
+        return (square <= 1.2).to(square)
+
+    # Of 0, 5 and 6, each adds one example; 6 is similar to most.
+    selected = maximize_coverage(x, x[3:], is_near, torch.ones(4), 1, stream(0, "ties"))
+    assert selected.tolist() == [2]

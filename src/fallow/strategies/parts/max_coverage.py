@@ -70,15 +70,21 @@ def maximize_coverage(
     >>> maximize_coverage(x, x[:0], near, torch.ones(4), 2, torch.Generator())[1]
     tensor(3)
     """
-    order = torch.randperm(len(x), generator=generator)
-    examples = _Examples.of(x[order], similarity)
-    weight = weight[order].to(x)
+    examples = _Examples.of(x, similarity)
+    weight = weight.to(x)
     covered = _cover_by(examples, labeled)
     density, gains = _total_gains(examples, weight, covered)
+    # Of examples that add the same, the first is selected: the densest, then a random one.
+    order = torch.randperm(len(x), generator=generator)
+    order = order[density[order].argsort(descending=True, stable=True)]
+    examples = _Examples.of(x[order], similarity)
+    weight = weight[order]
+    covered = covered[order]
+    gains = gains[order]
     columns = _Columns(examples)
     selected = []
     for _ in range(n):
-        best = _find_best(columns, weight, covered, gains, density)
+        best = _find_best(columns, weight, covered, gains)
         selected.append(best)
         gains[best] = -torch.inf
         covered = torch.maximum(covered, columns.read(best))
@@ -274,30 +280,42 @@ class _Columns:
         return self.memory[self.places[row]]
 
 
-def _find_best(
-    columns: _Columns, weight: Tensor, covered: Tensor, gains: Tensor, density: Tensor
-) -> int:
-    """The row with the largest gain; ``gains``, upper bounds before, are updated on the way."""
+def _find_best(columns: _Columns, weight: Tensor, covered: Tensor, gains: Tensor) -> int:
+    """The row with the largest gain, of equal ones the first.
+
+    ``gains`` are upper bounds.  Those of rows that could come before the best one are updated.
+    """
     is_current = gains <= 0  # a gain of nothing is exact
     added = torch.empty_like(covered)
     while True:
+        current = gains.masked_fill(~is_current, -torch.inf)
+        largest = float(current.max())
+        least = largest * (1 - EQUAL)
+        best = int((current >= least).nonzero()[0])
         bounds = gains.masked_fill(is_current, -torch.inf)
-        order = bounds.topk(min(AHEAD, len(bounds))).indices
-        ahead = order[bounds[order] > -torch.inf].tolist()
+        can_be_best = bounds > largest
+        can_be_best[:best] |= bounds[:best] >= least
+        ahead = _find_largest(bounds.masked_fill(~can_be_best, -torch.inf), AHEAD)
+        if not ahead:
+            columns.compute([best], [])
+            return best
         candidates = ahead[:CANDIDATES]
         columns.compute(candidates, ahead)
         for row in candidates:
             torch.sub(columns.read(row), covered, out=added)
             gains[row] = added.clamp_min_(0) @ weight
             is_current[row] = True
-        current = gains.masked_fill(~is_current, -torch.inf)
-        least = float(current.max()) * (1 - EQUAL)
-        outside = gains.masked_fill(is_current, -torch.inf)
-        if not candidates or float(outside.max()) < least:
-            is_best = is_current & (gains >= least)
-            best = int(density.masked_fill(~is_best, -torch.inf).argmax())
-            columns.compute([best], [])
-            return best
+
+
+def _find_largest(values: Tensor, n: int) -> list[int]:
+    """Positions of at most ``n`` largest finite values; of values equal to the last, the first."""
+    top = values.topk(min(n, len(values)))
+    last = top.values[-1]
+    rows = top.indices[top.values > last].tolist()
+    if bool(last.isfinite()):
+        equal = (values == last).nonzero()[:, 0]
+        rows += equal[: len(top.indices) - len(rows)].tolist()
+    return rows
 
 
 NARROW, WIDE = 0.2, 1.0  # limits of a width that is chosen from the labeled examples
