@@ -29,6 +29,7 @@ RACES: Mapping[str, str] = {
     "lenet": "local_training",
     "resnet8": "local_training",
     "k-center": "selection",
+    "max-herding": "selection",
     "badge": "selection",
     "k-means": "selection",
     "bait": "bait",

@@ -135,3 +135,56 @@ def test_without_an_anchor_everything_is_infinitely_far() -> None:
     nothing = torch.empty(0, dtype=torch.int64)
     for points in (FeatureVectors.of(X), Gradients.of(residuals(P), X)):
         assert bool((points.nearest(points.at(nothing)) == torch.inf).all())
+
+
+def pick_with_and_without_single_precision(
+    monkeypatch: pytest.MonkeyPatch, x: Tensor, n: int, anchors: Tensor | None = None
+) -> tuple[list[int], list[int]]:
+    """Select by both ways, with equal order of ties."""
+    selections = []
+    for least in (0, 2**60):
+        monkeypatch.setattr("fallow.strategies.parts.kcenter.ROUGH", least)
+        pool = FeatureVectors.of(x)
+        nearest = None
+        if anchors is not None:
+            nearest = pool.nearest(FeatureVectors.of(anchors))
+        selections.append(k_center(pool, n, nearest, ties=stream(0, "ties")).tolist())
+    return selections[0], selections[1]
+
+
+def test_bounds_in_single_precision_select_as_double_precision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    close = X[:1] + 1e-4 * X  # differences that single precision does not have
+    with_gaps = X.clone()
+    with_gaps[3] = torch.nan
+    spread = X * torch.logspace(-3, 3, len(X), dtype=torch.float64)[:, None]
+    for x in (X, X + 1000, close, with_gaps, spread, X * 1e-30, X * 1e60):
+        one, other = pick_with_and_without_single_precision(monkeypatch, x, 60)
+        assert one == other
+        for anchors in (X[:5], X[:5] + 1e5):
+            one, other = pick_with_and_without_single_precision(monkeypatch, x, 40, anchors)
+            assert one == other
+
+
+def test_single_precision_compares_few_examples_in_double_precision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fallow.strategies.parts.kcenter.ROUGH", 0)
+    rough = FeatureVectors.of(X).rough()
+    assert rough is not None
+    left = torch.full((60,), torch.inf, dtype=torch.float64)
+    assert len(rough.select(20, left, torch.arange(60), 0)) == 20
+    same = FeatureVectors.of(X[:1].expand(60, 7)).rough()
+    assert same is not None
+    assert (
+        len(same.select(20, left, torch.arange(60), 0)) < 20
+    )  # double precision continues
+
+
+def test_equal_rows_have_equal_order_in_single_precision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    twice = torch.cat([X, X])
+    one, other = pick_with_and_without_single_precision(monkeypatch, twice, 60)
+    assert one == other
