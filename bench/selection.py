@@ -182,14 +182,14 @@ ENTRIES = (
     Entry(
         "k-center",
         "squared lengths once and a product with a vector for each selection, in float64",
-        bar=1.5,
+        bar=2.5,
         compared="the 500 selections that were timed: identical",
         prepare=race_core_set,
     ),
     Entry(
         "max-herding",
         "the whole kernel in memory and the gain of each example for each selection",
-        bar=3.0,
+        bar=2.5,
         compared="the 120 selections that were timed: identical",
         prepare=race_max_herding,
     ),

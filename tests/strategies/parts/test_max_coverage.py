@@ -107,6 +107,6 @@ def test_of_equal_gains_the_densest_example_comes_first() -> None:
     def is_near(square: Tensor) -> Tensor:
         return (square <= 1.2).to(square)
 
-    # Of 0, 5 and 6, each adds one example; 6 is similar to most.
+    # Each of 0, 5 and 6 adds one example; 6 is similar to most.
     selected = maximize_coverage(x, x[3:], is_near, torch.ones(4), 1, stream(0, "ties"))
     assert selected.tolist() == [2]

@@ -21,7 +21,8 @@ AHEAD = 64  # examples whose similarities are computed together
 BLOCK = 256  # columns of a block of similarities
 CELLS = 2**18  # similarities of a block, which fit in the cache
 COLUMNS = 2**27  # bytes of similarities to candidates that are kept
-EQUAL = 1e-9  # gains that differ by a smaller share are equal: two examples that cover each other
+EQUAL = 1e-6  # gains that differ by a smaller share are equal: two examples that cover each other
+LEVELS = 1e5  # different densities: equal examples are equal in spite of rounding
 
 Similarity = Callable[[Tensor], Tensor]
 """Similarities in 0..1 from squared distances, of the same shape; not increasing."""
@@ -62,7 +63,8 @@ def maximize_coverage(
     are computed again: the result is that of computing all of them, usually 20 to 100 times faster.
 
     Similarities are computed once for both halves of their symmetric matrix, in blocks that are not
-    kept.  Beside the examples and a copy of them, memory is `COLUMNS` bytes for the similarities to
+    kept, and in single precision: gains that differ by less than a share of 1e-6 are equal.  Beside
+    the examples and a copy in single precision, memory is `COLUMNS` bytes for the similarities to
     recent candidates: 134 MB.
 
     >>> x = torch.tensor([[0.0], [0.1], [0.2], [5.0]])
@@ -70,11 +72,14 @@ def maximize_coverage(
     >>> maximize_coverage(x, x[:0], near, torch.ones(4), 2, torch.Generator())[1]
     tensor(3)
     """
+    if not n:
+        return torch.empty(0, dtype=torch.int64)
+    x = x.float()
     examples = _Examples.of(x, similarity)
     weight = weight.to(x)
     covered = _cover_by(examples, labeled)
     density, gains = _total_gains(examples, weight, covered)
-    # Of examples that add the same, the first is selected: the densest, then a random one.
+    # The first of examples that add the same is selected: the densest, then a random one.
     order = torch.randperm(len(x), generator=generator)
     order = order[density[order].argsort(descending=True, stable=True)]
     examples = _Examples.of(x[order], similarity)
@@ -216,8 +221,8 @@ def _total_gains(
 ) -> tuple[Tensor, Tensor]:
     """Return the weight that each example covers, and the part beyond ``covered``, (m,) each.
 
-    The first is in single precision, in which equal examples are equal. Similarities are
-    symmetric: a block is used for its rows and for its columns.
+    The first is in `LEVELS` steps. Similarities are symmetric: a block is used for its rows and for
+    its columns.
     """
     density = torch.zeros_like(covered)
     gains = torch.zeros_like(covered)
@@ -238,7 +243,8 @@ def _total_gains(
             gains[after] += weight[own] @ added
     if not is_covered:
         gains = density.clone()
-    return density.float(), gains
+    largest = density.max().clamp_min(torch.finfo(density.dtype).tiny)
+    return (density / largest * LEVELS).round(), gains
 
 
 @final
