@@ -60,6 +60,7 @@ def find_accuracy(run: fl.Run) -> float:
 # -- data ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_folders_of_png_files(folder: Path) -> None:
     federation = fl.Federation(folder, fl.Dirichlet(alpha=0.3), sites=5)
     assert len(federation.sizes()) == 5
@@ -140,6 +141,7 @@ def test_an_own_network_trains() -> None:
         assert torch.equal(weight, unchanged)
 
 
+@pytest.mark.long
 def test_an_own_strategy_selects() -> None:
     federation = fl.Federation("digits", sites=3)
     run = fl.run(federation, prefer_dark, budget=5, cycles=2, encoder=FEW_FILTERS)
@@ -182,6 +184,7 @@ def test_a_comparison_has_a_table_with_p_values(study: fl.Study) -> None:
     assert (table["p_holm"].dropna() >= p).all()
 
 
+@pytest.mark.long
 def test_a_comparison_is_drawn(study: fl.Study, tmp_path: Path) -> None:
     figure = study.plot()
     figure.savefig(tmp_path / "curves.png")

@@ -190,6 +190,7 @@ def test_settings_with_an_effect_on_one_strategy_are_accepted(
     assert [variant(request.config, strategy) for strategy in strategies]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [

@@ -340,6 +340,7 @@ def test_a_site_whose_clock_is_set_back_a_day_loses_no_answer_and_can_undo_the_l
     assert labels() == {2: [1.0], 3: [0.0]}
 
 
+@pytest.mark.long
 def test_a_deadline_that_passed_while_nobody_ran_closes_the_cycle_with_the_labels_there_are(
     tmp_path: Path,
 ) -> None:

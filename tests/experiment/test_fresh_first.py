@@ -107,6 +107,7 @@ def test_a_recipe_without_a_second_round_is_refused() -> None:
         replace(FRESH, rounds=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("restart", ["fresh", "continue"])
 def test_dpfl_searches_with_fresh_labels_and_no_label_is_lost(restart: Any) -> None:
     training = Spec("dpfl", {"budget": 2})

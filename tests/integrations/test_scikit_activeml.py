@@ -81,6 +81,7 @@ def test_settings_that_cannot_be_stored_are_refused() -> None:
     assert "ProbCover's distance_func" in str(error.value)
 
 
+@pytest.mark.long
 @requires_package
 @pytest.mark.parametrize("name", ["TypiClust", "UncertaintySampling", "DropQuery"])
 def test_a_study_runs_the_strategy_at_each_site(

@@ -119,6 +119,7 @@ def test_knn_without_weight_predicts_as_fedavg(make: Callable[[], nn.Module]) ->
     assert_close(ours, plain.log_softmax(1), rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 @each_model
 def test_fedprox_without_a_penalty_is_fedavg_before_and_after_tuning(
     make: Callable[[], nn.Module],

@@ -159,6 +159,7 @@ def test_before_its_last_word_fine_tuning_is_fedavg_and_starts_at_what_validatio
     assert not torch.equal(tuned.kept("tuned"), tuned.kept("best"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("training", ["dpfl", "fed-rep"])
 def test_all_methods_hold_back_and_train_on_the_same_labels(
     training: str, fedavg: Ended

@@ -77,6 +77,7 @@ def test_an_unknown_head_is_refused_with_the_choices() -> None:
         model(head="5x5")
 
 
+@pytest.mark.long
 def test_a_step_on_eight_rows_moves_every_parameter_and_the_statistics() -> None:
     net = model()
     layout = Layout.of(net)

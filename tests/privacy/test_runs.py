@@ -83,6 +83,7 @@ def test_masked_training_gives_the_model_of_plain_training(
     assert not torch.equal(a, b)  # rounded to 2^-40: fixed point was used
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("privacy", [Privacy(epsilon=0.1), BOTH])
 def test_it_does_not_matter_who_carries_the_messages(
     config: ExperimentConfig, privacy: Privacy

@@ -203,6 +203,7 @@ def secure_total(contributions: list[Tensor]) -> Tensor:
     return total.double() / scale
 
 
+@pytest.mark.long
 @given(label_counts(), st.sampled_from([0.5, 5.0, 10.0, 12.0, 15.0, 20.0]))
 def test_spreads_from_masked_totals_route_as_the_plain_formula_does(
     counts: list[list[int]], tau: float
@@ -218,6 +219,7 @@ def test_spreads_from_masked_totals_route_as_the_plain_formula_does(
     assert torch.equal(low[clear], (100 * plain < tau)[clear])
 
 
+@pytest.mark.long
 @given(label_counts(), st.sampled_from([0.5, 5.0, 10.0, 12.0, 15.0, 20.0]))
 def test_spreads_from_plain_totals_route_as_exact_fractions_do(
     counts: list[list[int]], tau: float

@@ -92,6 +92,7 @@ def test_most_samples_keep_every_direction_within_a_half() -> None:
     assert kept >= 59
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not DATA, reason="FALLOW_DATA names no folder of data files")
 @pytest.mark.parametrize(
     ("name", "rank", "weighed", "bare"),

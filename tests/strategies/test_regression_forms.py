@@ -103,6 +103,7 @@ def test_badge_draws_by_posterior_distance_after_a_uniform_start() -> None:
     assert (plain / plain.sum(1, keepdim=True) - law).abs().max() > 0.2
 
 
+@pytest.mark.long
 def test_badge_on_copies_of_one_row_is_uniform() -> None:
     count = drawn(torch.ones(3, 2).double(), torch.zeros(1, 2), 300)
     share = count / count.sum(1, keepdim=True)

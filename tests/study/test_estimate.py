@@ -36,6 +36,7 @@ def test_the_upper_bounds_are_counted_as_they_run(tmp_path: Path) -> None:
     assert both.rows == 3 * 36 + 3 * 60 + 3 * 36
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("initial", [2, 0.1])
 def test_bytes_are_those_of_the_run(tmp_path: Path, initial: float) -> None:
     config = replace(tiny(tmp_path), initial=initial)

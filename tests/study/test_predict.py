@@ -324,6 +324,7 @@ def predict_rows(done: Path, **whose: Any) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text().splitlines()))
 
 
+@pytest.mark.long
 def test_a_site_predicts_with_the_model_that_it_was_tested_with(tmp_path: Path) -> None:
     done = own(tmp_path, "local")
     path = StudyRun("random", 0).folder(done) / "model.safetensors"
@@ -341,6 +342,7 @@ def test_a_site_predicts_with_the_model_that_it_was_tested_with(tmp_path: Path) 
         assert torch.equal(saved["sites"][name]["w"], site.memory["best"]["w"])
 
 
+@pytest.mark.long
 def test_a_method_with_a_last_word_predicts_with_it(tmp_path: Path) -> None:
     done = own(tmp_path, "fed-avg-ft")
     alike = {str(predict_rows(done, site=f"site-{k}")) for k in range(3)}

@@ -131,6 +131,7 @@ def test_many_rows_have_the_units_of_all_at_once(monkeypatch: pytest.MonkeyPatch
     assert_close(blocks["w"], whole["w"], rtol=0, atol=1e-9)
 
 
+@pytest.mark.long
 def test_a_run_scores_the_model_with_its_exact_head() -> None:
     simulation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.05), sites=4)
 

@@ -189,6 +189,7 @@ def test_without_an_intercept_the_line_goes_through_zero() -> None:
 SELECTIONS = {"gram": FALE(), "fedsvd": FALE(mode="fedsvd"), "tsqr": FALE(mode="tsqr")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rank", [5, 3])
 def test_every_mode_and_every_solver_give_the_same_model(rank: int) -> None:
     sites = {name: x[:, :rank] @ draws(rank, 5, name="mix") for name, x in table().items()}

@@ -279,6 +279,7 @@ def test_secure_sums_say_the_same() -> None:
     assert_close(still["w"], shared * hidden["w"], rtol=0.05, atol=0.05)
 
 
+@pytest.mark.long
 def test_it_learns_where_there_are_rows_enough_for_the_noise() -> None:
     simulation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
     scores = {}
@@ -299,6 +300,7 @@ def test_it_learns_where_there_are_rows_enough_for_the_noise() -> None:
     assert scores[HUGE] > 0.85
 
 
+@pytest.mark.long
 def test_runs_that_differ_in_noise_alone_do_not_share_a_phase(tmp_path: Any) -> None:
     """Check that the privacy cost is not shared either."""
     simulation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)

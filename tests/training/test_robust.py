@@ -215,6 +215,7 @@ def test_a_site_without_labels_has_no_voice(rule: Any) -> None:
 # -- in a federation -------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bn", ["average", "local"])
 @pytest.mark.parametrize(
     ("method", "rows"),

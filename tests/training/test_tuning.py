@@ -127,6 +127,7 @@ def test_it_takes_the_gamma_that_refitted_heads_lose_least_with(is_class: bool) 
     assert chosen_gamma(run) == best
 
 
+@pytest.mark.long
 def test_rough_answers_take_a_short_length_and_smooth_ones_a_long_one() -> None:
     rough = chosen_gamma(begin_run(EXPERIMENT, draw_waves(4.0)))
     smooth = chosen_gamma(begin_run(EXPERIMENT, draw_waves(0.5)))
@@ -172,6 +173,7 @@ def test_what_leaves_the_sites_is_said() -> None:
     assert set(done["encoder"]) == {"gamma", "length", "center", "spread"}
 
 
+@pytest.mark.long
 def test_a_resumed_run_takes_the_choice_from_its_journal() -> None:
     waves = draw_waves(3.0)
     event_log = EventLog()
@@ -205,6 +207,7 @@ def test_records_say_of_how_many_features_a_head_is() -> None:
     assert record["penalty"] > 0
 
 
+@pytest.mark.long
 def test_a_run_is_the_one_with_that_gamma_given() -> None:
     """Check regression, where the scaling of targets must be agreed on once."""
     waves = draw_waves(2.0)
@@ -219,6 +222,7 @@ def test_a_run_is_the_one_with_that_gamma_given() -> None:
             assert one["penalty"] == other["penalty"]
 
 
+@pytest.mark.long
 def test_empty_cells_are_filled_in_before_candidates_are_compared() -> None:
     config = replace(EXPERIMENT, partition=Spec("natural"), sites=0)
     result = ward()

@@ -225,6 +225,7 @@ def test_a_large_site_is_read_some_rows_at_a_time() -> None:
 # -- real tables -----------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not DATA, reason="FALLOW_DATA names no folder of data files")
 @pytest.mark.parametrize(("name", "rank"), [("protein", 10), ("kegg", 26), ("sarcos", 22)])
 def test_ranks_of_published_tables_with_an_intercept(name: str, rank: int) -> None:

@@ -134,6 +134,7 @@ def test_with_class_shares_no_site_gets_test_rows_of_a_class_that_none_holds() -
     assert row["per_class"][2] is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "graph",
     mark_long(

@@ -29,6 +29,7 @@ def count_most_models(sites: int, budget: int, rounds: int) -> int:
     return 2 * (sites - 1) + rounds * (budget - 1)
 
 
+@pytest.mark.long
 def test_batches_are_paid_whole_and_what_is_received_is_bounded() -> None:
     assert count_most_models(100, 10, 98) == 1080
     result = ran(4, budget=3)
@@ -177,6 +178,7 @@ def test_a_site_that_stays_alone_is_one_of_the_federation() -> None:
         ran(1, alone=("a", "z"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("smooth", "kept"), [(1, 0), (2, 1), (3, 2)])
 def test_gains_are_remembered_for_as_many_choices_as_asked(smooth: int, kept: int) -> None:
     outcome = ran(6, smooth=smooth)

@@ -27,6 +27,7 @@ def next_cycle(simulation: Federation) -> Federation:
     return simulation
 
 
+@pytest.mark.long
 def test_alone_it_goes_on_as_local_training_does_bit_for_bit() -> None:
     alone = Spec("dpfl", {"budget": 1, "tau_init": 0})
     check(
@@ -36,6 +37,7 @@ def test_alone_it_goes_on_as_local_training_does_bit_for_bit() -> None:
     )
 
 
+@pytest.mark.long
 def test_a_fresh_cycle_warms_up_from_the_common_model_and_a_continued_one_does_not() -> (
     None
 ):
@@ -60,6 +62,7 @@ def test_a_random_graph_stays_and_goes_on_at_once() -> None:
     assert sum(again.watch.received.values()) - received == before.sum()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fields",
     [

@@ -129,6 +129,7 @@ def streams(seed: int, m: int) -> tuple[Tensor, Tensor]:
     return torch.randperm(m, generator=draw), torch.rand(m, dtype=F64, generator=draw)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", [2, 3, 7, 10])
 @pytest.mark.parametrize("room", [None, 1, 4])
 def test_batches_end_as_all_at_once_bit_for_bit(batch: int, room: int | None) -> None:
@@ -188,6 +189,7 @@ def test_running_sums_choose_what_averages_from_nothing_choose_with_half_the_eva
         assert evaluations == 4 * len(peers)
 
 
+@pytest.mark.long
 def test_without_a_budget_it_ends_at_least_as_well_as_averaging_everybody() -> None:
     for seed in range(100):
         own, peers, reward = instance(seed)
