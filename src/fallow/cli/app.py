@@ -42,6 +42,7 @@ COMMANDS = {
     "init": "new_study:init",
     "new": "new_study:new",
     "configs": "lists:configs",
+    "papers": "papers:papers",
     "datasets": "lists:datasets",
     "settings": "lists:settings",
     "algorithms": "lists:algorithms",

@@ -230,3 +230,27 @@ class ConfigRow:
     strategies: Annotated[tuple[str, ...], Field(description="query strategies")]
     seeds: Annotated[Count, Field(description="number of seeds")]
     published: Annotated[str | None, Field(description="published table, if there is one")]
+
+
+@with_config(STRICT)
+@dataclass(frozen=True)
+class PaperRow:
+    """Table or figure of a paper."""
+
+    paper: Annotated[str, Field(description="paper", examples=["ahfal"])]
+    item: Annotated[str, Field(description="table or figure", examples=["figure-2"])]
+    title: Annotated[str, Field(description="content")]
+    configuration: Annotated[
+        tuple[str, ...], Field(description="experiment configurations")
+    ]
+    data: Annotated[tuple[str, ...], Field(description="datasets")]
+    studies: Annotated[Count, Field(description="number of studies")]
+    two_cores: Annotated[float | None, Field(description="estimated seconds on two cores")]
+    one_gpu: Annotated[
+        float | None, Field(description="assumed seconds on one GPU, not measured")
+    ]
+    done: Annotated[
+        str, Field(description='scale of the measured results: "no", "reduced" or "full"')
+    ]
+    record: Annotated[str, Field(description="document with the measured results")]
+    missing: Annotated[str, Field(description="what is missing to run it")]

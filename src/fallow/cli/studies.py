@@ -215,6 +215,20 @@ class StudyOptions:
     track: tuple[str, ...] = ()
 
 
+def run_configuration(
+    config: ExperimentConfig,
+    out: Path,
+    data_dir: Path | None,
+    seeds: Sequence[int],
+    options: StudyOptions,
+) -> None:
+    """Run or resume all strategies of a configuration in a folder, and print the results."""
+    from fallow.study.study_run import Setup
+
+    _check_folder(out, options.resume)
+    _study(Setup(config, out, data_dir), list(config.strategies), seeds, options)
+
+
 def _study(
     setup: Setup,
     named: Sequence[str] | None,
