@@ -182,3 +182,31 @@ def test_the_texts_of_a_column_are_freed_when_it_is_recognized(
     monkeypatch.setattr(table, "encode_columns", encode)
     read_table([partial(read_file, file, ignore_bytes, DEFAULTS)], LoadOptions(label="y"))
     assert sizes[0] < file.stat().st_size / 10
+
+
+ROWS = "".join(f"{row * 0.37:.2f},{'ab'[row % 2]},{row % 7}\n" for row in range(30))
+NAMED = "".join(f"{row},{line}\n" for row, line in enumerate(ROWS.splitlines()))
+
+
+@each_of(
+    "text, output",
+    [
+        (f"x,y,z\n{NAMED}", "name the first column, which has '0', .*row.names=FALSE"),
+        (f"Study 2024\nx,y,z\n{ROWS}", "remove the lines above the header, .*'Study 2024'"),
+        (f"Study\n\nx,y,z\n{ROWS}", "remove the lines above the header, .*'Study'"),
+        (f"Study, 2024\nx,y,z\n{ROWS}", "remove the lines above the header"),
+        (f"Study,,\nx,y,z\n{ROWS}", "column 3; remove the lines above the header"),
+        (f"# from R\nx,y,z\n{ROWS}", "remove the lines above the header, .*'# from R'"),
+        (f"x,y,z\n{ROWS}1,a,2,3\n", "row 31 has 4 cells .* correct this row"),
+        (f"x,y,w\n{ROWS}", r"no column 'label'; its columns: x, y, w$"),
+    ],
+)
+def test_title_lines_and_row_names_are_named_with_the_way_out(
+    text: str, output: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=output):
+        read_table(
+            [partial(read_file, file, ignore_bytes, DEFAULTS)], LoadOptions(label="label")
+        )

@@ -350,3 +350,30 @@ def test_the_writers_of_mnist_are_its_natural_sites() -> None:
     parts = Natural().split(d.y.numpy(), 0, np.random.default_rng(0), d.sites.numpy())
     sizes = [len(part) for part in parts]
     assert (len(sizes), min(sizes), max(sizes), sum(sizes)) == (539, 19, 131, 60000)
+
+
+@each_of(
+    "name, dataset",
+    [
+        ("cifar-10-batches-bin", "cifar10"),  # without its files
+        ("cifar-10-batches-py", "cifar10"),  # pickles
+        ("cifar-10-batches-bin/data_batch_1.bin", "cifar10"),
+        ("processed.va.data", "heart"),
+        ("photos", None),
+        ("rows.txt", None),
+    ],
+)
+def test_a_part_of_a_published_dataset_is_named_with_its_command(
+    name: str, dataset: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    if path.suffix:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"1")
+    else:
+        path.mkdir()
+        (path / "batches.meta.txt").write_text("x")
+    with pytest.raises(ValueError) as error:
+        open_dataset(path, label="y" if path.suffix else None)
+    assert (f"'fallow datasets {dataset}'" in str(error.value)) == (dataset is not None)
+    assert "does not apply" not in str(error.value)

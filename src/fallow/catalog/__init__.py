@@ -3,6 +3,7 @@
 from fallow.catalog.entry import CatalogEntry, Edition, PublishedFile
 from fallow.catalog.folder import DataFiles, data_folder, find_files
 from fallow.catalog.named import (
+    advise_name,
     find_by_path,
     find_entry,
     is_named,
@@ -17,6 +18,7 @@ __all__ = [
     "DataFiles",
     "Edition",
     "PublishedFile",
+    "advise_name",
     "data_folder",
     "find_by_path",
     "find_entry",

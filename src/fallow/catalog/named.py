@@ -85,18 +85,46 @@ def name_of_data(data: str) -> str:
 def _find_base(entry: CatalogEntry, path: Path) -> Path | None:
     """Return the data folder in which ``path`` is a file or folder of a whole edition."""
     whole = path.absolute()
-    for edition in entry.editions:
-        names = [file.name for file in edition.files]
-        names += [member for file in edition.files for member in file.members]
-        names += [str(PurePosixPath(name).parent) for name in names]
-        for name in names:
-            parts = PurePosixPath(name).parts
-            if not parts or whole.parts[-len(parts) :] != parts:
-                continue
-            base = whole.parents[len(parts) - 1]
-            if _is_whole(entry, base):
-                return base
+    for parts in _list_parts(entry):
+        if whole.parts[-len(parts) :] != parts:
+            continue
+        base = whole.parents[len(parts) - 1]
+        if _is_whole(entry, base):
+            return base
     return None
+
+
+def advise_name(path: Path) -> str:
+    """Return how to load a published dataset of which ``path`` is a file or folder, "" for others.
+
+    >>> advise_name(Path("cifar-10-batches-py"))
+    "; it is named as a part of the dataset 'cifar10': 'fallow datasets cifar10' lists its files, \
+    which are loaded by that name"
+    >>> advise_name(Path("rows"))
+    ''
+    """
+    parts_of_path = path.absolute().parts
+    for entry in list_entries():
+        pickles = [PurePosixPath(name).parts for name in entry.pickles]
+        for parts in (*_list_parts(entry), *pickles):
+            if parts_of_path[-len(parts) :] == parts:
+                name = entry.name
+                return (
+                    f"; it is named as a part of the dataset {name!r}: 'fallow datasets {name}' "
+                    "lists its files, which are loaded by that name"
+                )
+    return ""
+
+
+def _list_parts(entry: CatalogEntry) -> list[tuple[str, ...]]:
+    """Return the parts of the path of each file of a dataset, and of each folder of them."""
+    names: list[str] = []
+    for edition in entry.editions:
+        for file in edition.files:
+            names += [file.name, *file.members]
+    names += [str(PurePosixPath(name).parent) for name in names]
+    paths = [PurePosixPath(name).parts for name in names]
+    return [parts for parts in paths if parts]
 
 
 def _is_whole(entry: CatalogEntry, folder: Path) -> bool:

@@ -14,7 +14,7 @@ import pyarrow.csv
 
 from fallow.core.refusal import explain_errors
 from fallow.data.loaders.dialect import Dialect
-from fallow.data.loaders.text_rules import name_columns
+from fallow.data.loaders.text_rules import name_columns, number_in
 from fallow.data.reading import Finding, ReportBytes, note
 from fallow.storage.received import check_fits
 
@@ -220,7 +220,7 @@ def _read_by_rows(
         if len(row) != len(names):
             raise ValueError(
                 f"{path.name}: row {number} has {len(row)} cells and the header "
-                f"{len(names)}; {_advise(names)}"
+                f"{len(names)}; {_advise(names, row, number)}"
             )
         chunk.append(row)
         if len(chunk) == CHUNK:
@@ -236,8 +236,19 @@ def _to_batch(rows: Sequence[Sequence[str]], schema: pa.Schema) -> pa.RecordBatc
     return pa.record_batch(columns, schema=schema)
 
 
-def _advise(names: Sequence[str]) -> str:
-    """Return what to correct in a row with another number of cells than the header."""
-    if len(names) == 1 and names[0].startswith(COMMENTS):
+def _advise(names: Sequence[str], cells: Sequence[str], number: int) -> str:
+    """Return what to correct in a row with another number of cells than the header.
+
+    number: of the row, from 1.
+    """
+    n_missing = len(cells) - len(names)
+    has_numbers = any(number_in(cell.strip()) is not None for cell in cells)
+    is_title = len(names) == 1 or (number == 1 and not has_numbers)
+    if names[0].startswith(COMMENTS) or (n_missing > 0 and is_title):
         return f"remove the lines above the header, such as {names[0][:40]!r}"
+    if n_missing == 1 and number == 1:  # as R's write.table writes
+        return (
+            f"name the first column, which has {cells[0][:40]!r}, in the header, or write the file "
+            "without row names (row.names=FALSE in R)"
+        )
     return "correct this row (put a text with the separator in quotes)"

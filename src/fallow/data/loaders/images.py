@@ -13,6 +13,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from fallow.catalog import advise_name
 from fallow.core.load_options import DEFAULTS, LoadOptions, Pages
 from fallow.core.optional import import_optional
 from fallow.core.wording import count_noun, join_some
@@ -199,7 +200,7 @@ def read_folder(
         raise ValueError(
             f"{folder} contains no images; put them in site/class/* or "
             f"site/{UNLABELED_FOLDER}/*, or in class/* without sites; for regression, add "
-            "targets.csv with the columns file and target"
+            f"targets.csv with the columns file and target{advise_name(folder)}"
         )
     stack = _load_files(folder, files, notify, options)
     files = [files[at] for at in stack.file_of]

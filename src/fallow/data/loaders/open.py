@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.catalog import is_named
+from fallow.catalog import advise_name, find_by_path, is_named
 from fallow.core.load_options import (
     DEFAULTS,
     DecimalMark,
@@ -451,6 +451,11 @@ def open_dataset(
         if outline is not None:
             return load_outline(str(spec), data_dir, outline)
         return load(str(spec), data_dir)
+    if kind == "arrays" and file.suffix.lower() != ".npz" and find_by_path(file) is None:
+        raise ValueError(
+            f"{file} is not a dataset that Fallow can read; give a table "
+            f"({', '.join(TABLES)}), a .npz file or a folder of images{advise_name(file)}"
+        )
     check_applies(file, kind, options)
     if kind in ("table", "workbook"):
         require_label(file, options)
@@ -461,12 +466,7 @@ def open_dataset(
             return named
     if file.is_dir():
         return from_folder(file, options, notify=notify)
-    if file.suffix.lower() == ".npz":
-        return from_npz(file, options)
-    raise ValueError(
-        f"{file} is not a dataset that Fallow can read; give a table "
-        f"({', '.join(TABLES)}), a .npz file or a folder of images"
-    )
+    return from_npz(file, options)
 
 
 def find_kind(file: Path) -> Kind:

@@ -233,10 +233,13 @@ def _read_sources(sources: Sequence[Source], options: LoadOptions) -> list[Table
 
 def _read_checked(table: Table, options: LoadOptions) -> Table:
     names = list(table.columns)
+    title = ""
+    if 2 * sum(name == f"column {at}" for at, name in enumerate(names, 1)) >= len(names):
+        title = "; remove the lines above the header, which look like a title"
     for column in (*assign_roles(options), *options.drop, *options.columns):
         if column not in table.columns:
             raise ValueError(
-                f"{table.name} has no column {column!r}{nearest_column(column, names)}"
+                f"{table.name} has no column {column!r}{nearest_column(column, names)}{title}"
             )
     return table
 
