@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -253,6 +254,18 @@ def test_targets_of_a_regression_are_a_column() -> None:
     assert sheet.columns[0].role == "label"
     assert "a number to predict" in sheet.sentence
     assert "Labels of each class" not in render_sheet(sheet)
+
+
+def test_small_numbers_of_labels_have_one_shade() -> None:
+    shades = []
+    for rare in (1, 4):
+        labels = ["a"] * 60 + ["b"] * rare
+        frame = pd.DataFrame({"x": np.linspace(0, 1, 60 + rare), "sick": labels})
+        page = render_sheet(build_sheet(from_frame(frame, label="sick")))
+        cells = re.findall(r"var\(--heat\) (\d+)%[^>]*>&lt;5<", page)
+        assert cells
+        shades.append(cells)
+    assert shades[0] == shades[1]
 
 
 def test_a_record_is_json_of_its_declared_type() -> None:

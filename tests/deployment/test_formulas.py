@@ -46,6 +46,15 @@ def test_names_of_an_agreement_are_no_markup_in_a_model_card() -> None:
     assert "](" not in text and "\n# no" not in text and r"\$x\$" in text
 
 
+def test_a_model_card_does_not_show_small_numbers_of_labels() -> None:
+    agreement = agreed()
+    labels = {"north": {"labeled": 3, "validation": 1}, "south": {"labeled": 7}}
+    facts = CardFacts("the coordinator", labels=labels)
+    text = card_text(agreement, build_study(agreement).methods, facts)
+    assert "Labels of north: <5, and <5 for the selection" in text
+    assert "Labels of south: 7" in text
+
+
 def test_what_is_shown_steers_no_terminal() -> None:
     wild = "\x1b]0;x\x07a\u202eb\nc\r\x9b31m"
     assert plain(wild) == "]0;xab c 31m"

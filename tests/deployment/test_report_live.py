@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from fallow.cli.coordinate_messages import describe_event
 from fallow.deployment.coordinator.live import read_last
-from fallow.report.live import describe_standing, read_live
+from fallow.report.live import describe_standing, read_live, site_columns
 from fallow.report.page import write_report
 from tests.deployment.browser import NEEDS, chromium
+from tests.each import each_of
 from tests.report.conftest import rewrite, write_study
 
 SITES = ("basel", "bern", "zug-kantonsspital-west", *(f"site-{i}" for i in range(7)))
@@ -242,3 +244,19 @@ def test_all_that_a_state_may_say_is_read(
     (tmp_path / "live.json").write_text(json.dumps(result))
     assert read_live(tmp_path) == result
     assert read_live(tmp_path / "elsewhere") is None
+
+
+@each_of("counts, shown", [((3, 2, 1, 4), "<5"), ((0, 0, 0, 0), "0"), ((9, 8, 7, 6), "")])
+def test_small_counts_of_the_progress_are_not_shown(counts: Any, shown: str) -> None:
+    names = ("answered", "declined", "open", "conflicts")
+    progress = {"asked": 120, **dict(zip(names, counts, strict=True))}
+    status = make_status(sites={"basel": STATE | {"labels": progress}})
+    columns = site_columns(cast(Any, status), None)
+    cells = [columns[head][0] for head in ("Cannot tell", "Open", "Conflicts")]
+    assert cells == [shown or str(count) for count in counts[1:]]
+    assert columns["Answered"] == [f"{shown or counts[0]} of 120"]
+    event: Any = {"event": "labels", "deadline": THEN, "sites": {"basel": progress}}
+    line = describe_event({**event, "earlier": {}}, cast(Any, None))
+    settled = counts[0] + counts[1]
+    assert line is not None
+    assert f"basel {settled if settled >= 5 else shown} of 120" in line

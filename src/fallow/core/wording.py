@@ -46,6 +46,17 @@ def show_count(count: int) -> str:
     return f"{count:,}"
 
 
+def round_up(count: int) -> int:
+    """Return a number of examples for a picture, in which small ones look equal.
+
+    >>> [round_up(count) for count in (0, 1, 4, 6)]
+    [0, 5, 5, 6]
+    """
+    if is_small(count):
+        return SMALL
+    return count
+
+
 def is_small(count: float) -> bool:
     """Return whether a number of examples, and a score over these, is not shown."""
     return 0 < count < SMALL

@@ -11,7 +11,7 @@ from typing import Any
 from fallow.core.contract import Contract
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.types import SiteId
-from fallow.core.wording import SMALL, count_noun, size
+from fallow.core.wording import SMALL, count_noun, show_count, size
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.schema import Column
 from fallow.experiment.measuring import describe_results, find_measurements
@@ -141,11 +141,11 @@ def _describe_column(column: Column) -> str:
 
 
 def _describe_labels(labels: Mapping[str, int]) -> str:
-    trained = str(labels.get("labeled", 0))
+    trained = show_count(labels.get("labeled", 0))
     validation = labels.get("validation", 0)
     if not validation:
         return trained
-    return f"{trained}, and {validation} for the selection of the best model"
+    return f"{trained}, and {show_count(validation)} for the selection of the best model"
 
 
 def _describe_methods(agreement: Agreement, methods: Methods) -> Iterator[str]:

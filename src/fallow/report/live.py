@@ -276,9 +276,9 @@ def site_columns(
         columns[ALPHA] = texts
     columns |= {
         "Answered": [_count_answers(counts) for counts in labels],
-        "Cannot tell": [_text(counts.get("declined")) for counts in labels],
-        "Open": [_text(counts.get("open")) for counts in labels],
-        "Conflicts": [_text(counts.get("conflicts")) for counts in labels],
+        "Cannot tell": [_count(counts.get("declined")) for counts in labels],
+        "Open": [_count(counts.get("open")) for counts in labels],
+        "Conflicts": [_count(counts.get("conflicts")) for counts in labels],
         "Counted, UTC": [_short_moment(site.get("counted")) for site in sites],
     }
     return columns
@@ -287,7 +287,7 @@ def site_columns(
 def _count_answers(counts: Mapping[str, int]) -> str:
     if not counts:
         return NOTHING
-    return f"{counts['answered']} of {counts['asked']}"
+    return f"{show_count(counts['answered'])} of {counts['asked']}"
 
 
 def _contact(site: LiveStatus, is_open: bool) -> str:
@@ -323,12 +323,6 @@ def _count(examples: int | None) -> str:
     if examples is None:
         return NOTHING
     return show_count(examples)
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return NOTHING
-    return str(value)
 
 
 def summarize_drift(folder: Path) -> list[str]:

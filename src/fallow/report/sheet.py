@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from fallow.core.wording import show_count, size
+from fallow.core.wording import round_up, show_count, size
 from fallow.data.reading import ALL
 from fallow.data.sheet import ColumnSheet, ContactSheet, Histogram, SheetRecord
 from fallow.report.blocks import Block, Table
@@ -167,9 +167,9 @@ def _list_heat(sheet: SheetRecord) -> list[HeatRow]:
     rows = []
     for site in sheet.facts["sites"][:MOST_ROWS]:
         counts = [site["classes"].get(name, 0) for name in classes]
-        total = sum(counts) or 1
+        total = sum(map(round_up, counts)) or 1
         cells = [
-            HeatCell(show_count(count), round(STRONGEST * count / total))
+            HeatCell(show_count(count), round(STRONGEST * round_up(count) / total))
             for count in counts
         ]
         rows.append(HeatRow(site["site"] or EVERYWHERE, tuple(cells)))
