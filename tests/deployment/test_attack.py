@@ -21,6 +21,7 @@ from fallow.deployment.site.attack import (
     advise,
     attack_site,
     describe_cells,
+    list_phases,
     write_examples,
 )
 from fallow.deployment.site.status import collect_status
@@ -29,6 +30,7 @@ from fallow.measurements.results import AttackResult
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
+from fallow.sites.store import Label
 from tests.deployment.simulations import NAMES, Federation, federation, rows
 
 SETTINGS: dict[str, Any] = {
@@ -96,6 +98,17 @@ def test_a_site_reads_its_examples_from_masked_exact_sums(tmp_path: Path) -> Non
     assert table[0][4:] == list(attacked.columns)
 
 
+def test_all_cycles_are_attacked() -> None:
+    labels = [Label(row, 0.0, cycle) for row, cycle in ((7, -1), (3, 0), (9, 1), (1, 2))]
+    phases = list_phases(labels)
+    assert [[label.row for label in phase] for phase in phases] == [
+        [7],
+        [3, 7],
+        [3, 7, 9],
+        [1, 3, 7, 9],
+    ]
+
+
 def test_a_site_reads_nothing_from_its_noisy_sums(tmp_path: Path) -> None:
     pytest.importorskip("opendp")
     simulation = study(
@@ -125,12 +138,13 @@ def test_an_attack_without_any_candidate_has_no_example_to_show() -> None:
         "seconds": 0.1,
     }
     attacked = AttackedSite([result], ("age",), [])
-    (line,) = advise(attacked)
+    line, end = advise(attacked)
+    assert end.startswith("Not tried: the model, sums before a label was corrected")
     assert line.startswith("None of 5 labeled examples was read")
     assert list_examples(attacked) == (["Column"], [])
     attacked.attacks[0]["numbers"] = 65
     assert "assume that examples can be computed" in advise(attacked)[1]
-    assert len(advise(replace(attacked, is_exact=False))) == 1
+    assert len(advise(replace(attacked, is_exact=False))) == 2
 
 
 def test_a_table_of_attacked_examples_has_the_cells_of_the_file() -> None:

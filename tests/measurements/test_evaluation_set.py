@@ -12,6 +12,7 @@ from scipy.stats import t
 
 from fallow.core.streams import stream
 from fallow.core.types import Values
+from fallow.core.values import SenderFacts
 from fallow.data import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.one_pass import is_one_pass
@@ -20,6 +21,7 @@ from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import environment_of
 from fallow.measurements.evaluation_set import (
     ErrorCounts,
+    EvaluationCounts,
     EvaluationScore,
     EvaluationSet,
     describe_tallies,
@@ -395,3 +397,14 @@ def test_what_does_not_go_together_is_refused_in_a_sentence() -> None:
         records_of(
             replace(EXPERIMENT, evaluation_fraction=0.1, privacy=Privacy(epsilon=1.0))
         )
+
+
+@pytest.mark.parametrize(("classes", "most"), [(2, 1.0), (0, 1e12)])
+def test_errors_of_a_site_have_an_upper_bound(classes: int, most: float) -> None:
+    known = SenderFacts(sizes={"classes": classes}, rows=10, labels=10)
+    counts = dict.fromkeys(("left", "doubt", "drawn", "beyond", "squares"), torch.zeros(()))
+    counts["chosen"] = torch.tensor(2.0, dtype=torch.float64)
+    for factor, is_refused in ((1, False), (1.1, True)):
+        wrong = torch.tensor(2 * most * factor, dtype=torch.float64)
+        why = EvaluationCounts().find_fault({**counts, "wrong": wrong}, known)
+        assert ("more than" in (why or "")) is is_refused

@@ -8,9 +8,13 @@ import pytest
 import torch
 
 from fallow.core.ask import Ask
+from fallow.core.client import declared
+from fallow.core.values import SenderFacts
 from fallow.privacy.settings import Privacy
+from fallow.strategies import Pivotal, TypicalUnsure
 from fallow.strategies.fale import FALE, find_bin
 from fallow.transport.serialized import SerializingChannel
+from tests.each import each_of
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     ANYWHERE,
@@ -76,6 +80,7 @@ class Claiming:
     def __init__(self, ask: Ask, claim: float) -> None:
         self.ask = ask
         self.claim = claim
+        self.bounds: list[float] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.ask, name)
@@ -83,6 +88,7 @@ class Claiming:
     def sum(self, function: Any, *arguments: Any, **more: Any) -> Any:
         total = self.ask.sum(function, *arguments, **more)
         if "draws" in total:
+            self.bounds += arguments
             return {**total, "draws": total["draws"] + self.claim}
         return total
 
@@ -95,7 +101,27 @@ def test_a_site_that_claims_many_draws_cannot_take_the_weight_of_others() -> Non
         ANYWHERE.query(ask, dict.fromkeys("abcd", 4), {})
         kept = [site.memory.get("selected") for site in simulation.members.values()]
         totals.append(sum(float(k["weight"].sum()) for k in kept if k))
+        assert [0 < bound < 1000 for bound in ask.bounds] == [True]
     assert totals[1] > totals[0] / 10
+
+
+@each_of(
+    "strategy, function, field, dims",
+    [
+        (FALE(), "mass", "mass", ()),
+        (Pivotal(), "mass", "mass", ()),
+        (TypicalUnsure(), "counts", "masses", 2),
+    ],
+)
+def test_scores_of_at_most_1_sum_to_at_most_the_rows_of_the_site(
+    strategy: Any, function: str, field: str, dims: Any
+) -> None:
+    returns = declared(strategy)[function].returns
+    assert returns is not None
+    kind = returns.fields({"clusters": 2})[field]
+    known = SenderFacts(sizes={"clusters": 2}, rows=10)
+    assert kind.find_fault(field, torch.full((dims or 1,), 5.0), known) is None
+    assert "10 rows" in str(kind.find_fault(field, torch.full((dims or 1,), 11.0), known))
 
 
 def test_a_site_without_a_pool_adds_nothing_and_picks_nothing() -> None:

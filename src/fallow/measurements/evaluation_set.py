@@ -64,6 +64,10 @@ class EvaluationScore(TypedDict):
     ]
 
 
+LARGEST_ERROR = 1e12
+"""Largest squared error of a prediction in regression, whose targets have units near 1."""
+
+
 @final
 @dataclass(frozen=True)
 class EvaluationCounts(Composite):
@@ -85,9 +89,14 @@ class EvaluationCounts(Composite):
         together = values["chosen"] + values["left"]
         if together > known.rows + known.room:
             return f"chosen and left sum to {together:g}, but there are {known.rows:g} rows"
-        is_share = known.sizes.get("classes", 0) > 0  # an error is 0 or 1
-        if is_share and values["wrong"] > values["chosen"] + known.room:
-            return f"wrong is {values['wrong']:g}, more than chosen, {values['chosen']:g}"
+        largest = 1.0  # an error of a class is 0 or 1
+        if not known.sizes.get("classes", 0):
+            largest = LARGEST_ERROR
+        if values["wrong"] > largest * values["chosen"] + known.room:
+            return (
+                f"wrong is {values['wrong']:g}, more than {largest:g} times chosen, "
+                f"{values['chosen']:g}"
+            )
         if values["doubt"] > values["left"] + known.room:
             return f"doubt is {values['doubt']:g}, more than left, {values['left']:g}"
         if values["drawn"] > known.labels + known.room:

@@ -7,7 +7,6 @@ training algorithm: ``masked-solve`` as in the paper, or ``server-solve`` from a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, TypedDict, final
 
@@ -112,22 +111,18 @@ def poisson(mean: Tensor, u: Tensor) -> Tensor:
 DEVIATIONS = 12.0  # of a Poisson number from its mean, in standard deviations
 
 
-def limit_draws(total: Mapping[str, Tensor], end: float) -> int:
-    """Return the number of draws of all sites by the time exp(``end``), within its range.
+def limit_draws(end: float) -> tuple[float, float]:
+    """Return the smallest and the largest number of draws of all sites by the time exp(``end``).
 
     The rates of all examples sum to 1, so the number is Poisson with mean exp(end).  A site that
     claims another number would change the weights of the examples of all sites.
 
-    >>> (
-    ...     limit_draws({"draws": 90.0}, math.log(100)),
-    ...     limit_draws({"draws": 1e9}, math.log(100)),
-    ... )
-    (90, 221)
+    >>> [round(limit) for limit in limit_draws(math.log(100))]
+    [1, 221]
     """
     mean = math.exp(end)
     width = DEVIATIONS * math.sqrt(mean + 1)
-    lowest = max(mean - width, 1.0)
-    return round(min(max(float(total["draws"]), lowest), mean + width))
+    return max(mean - width, 1.0), mean + width
 
 
 def find_bin(reached: Tensor, n: int) -> int:
@@ -311,7 +306,9 @@ class FALE:
             draws = reachable
             if n < reachable:
                 end = self.find_end(ask, n, common)
-                draws = limit_draws(sum_of_all(ask, self.draws, end=end, **common), end)
+                least, most = limit_draws(end)
+                total = sum_of_all(ask, self.draws, most, end=end, **common)
+                draws = round(min(max(float(total["draws"]), least), most))
             notes["draws"] = draws
             ask.keep(self.take, end=end, draws=draws, **common)
         return {**memo, "notes": notes}
@@ -516,7 +513,7 @@ class FALE:
 
     @client.sum(
         "aggregates of leverage scores",
-        returns={"mass": NonNegative(), "reachable": Count(of="rows")},
+        returns={"mass": NonNegative(of="rows"), "reachable": Count(of="rows")},
     )
     def mass(self, view: View) -> Values:
         tau = self.tau(view)

@@ -414,7 +414,7 @@ class Pivotal:
         score = leverage.leverages(x, mean, unit[:, None] * basis)
         return {"score": score, "order": order}
 
-    @client.sum("aggregates of leverage scores", returns={"mass": NonNegative()})
+    @client.sum("aggregates of leverage scores", returns={"mass": NonNegative(of="rows")})
     def mass(self, view: View) -> Values:
         return {"mass": view.memory["score"]["score"].sum()}
 

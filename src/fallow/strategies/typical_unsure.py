@@ -211,7 +211,7 @@ class TypicalUnsure:
         "aggregates of numbers of examples, uncertainty and labels in each cluster",
         returns={
             "rows": Count("clusters", of="rows", is_together=True),
-            "masses": NonNegative("clusters"),
+            "masses": NonNegative("clusters", of="rows", is_together=True),
             "labels": Count("clusters", of="labels", is_together=True),
         },
         takes={"centers": Real((FEW_CLUSTERS, "columns")), "is_trained": Flag()},

@@ -54,6 +54,10 @@ from fallow.training.closed_form import ClosedForm
 
 FILE = "attack.csv"
 """File in the site's folder with true and computed examples, readable by its owner only."""
+NOT_TRIED = (
+    "Not tried: the model, sums before a label was corrected or withdrawn, and sums of query "
+    "strategies, encoders and feature scaling."
+)
 IS_EMPTY = 0.5
 """Value of a missing-value indicator above which a cell is shown as empty."""
 
@@ -225,17 +229,22 @@ def _attack(
     )
 
 
+def list_phases(labels: Sequence[Label]) -> list[list[Label]]:
+    """Return the labels of each training phase, those of earlier cycles included, by row."""
+    phases = []
+    for last in sorted({label.cycle for label in labels}):
+        used = [label for label in labels if label.cycle <= last]
+        phases.append(sorted(used, key=lambda label: label.row))
+    return phases
+
+
 def _list_sums(
     site: LocalSite, training: ClosedForm, labels: Sequence[Label]
 ) -> list[tuple[Values, list[Label]]]:
-    """Return the exact sums of the first and the last two training phases, with their labels."""
-    cycles = sorted({label.cycle for label in labels})
-    shown = sorted({*cycles[:1], *cycles[-2:]})
+    """Return the exact sums of all training phases, with the labels that count today."""
     result = []
-    for last in shown:
-        used = [label for label in labels if label.cycle <= last]
+    for used in list_phases(labels):
         site.reread(used)
-        used.sort(key=lambda label: label.row)
         result.append((training.totals(SiteView(site, 0)), used))
     return result
 
@@ -361,7 +370,7 @@ def advise(attacked: AttackedSite) -> list[str]:
             lines.append(
                 "There are more numbers than values: assume that examples can be computed."
             )
-        return lines
+        return [*lines, NOT_TRIED]
     values = len(attacked.examples[0].true)
     fewer = (
         "fewer numbers, by a smaller encoder or the columns themselves (encoder=identity);"
@@ -379,6 +388,7 @@ def advise(attacked: AttackedSite) -> list[str]:
         "  noise (privacy.sums=noisy, privacy.epsilon, closed-form:delta=1e-5), the only protection;",
         f"  {fewer}",
         "  more labels in each cycle, which does not help examples with a rare category.",
+        NOT_TRIED,
     ]
 
 
