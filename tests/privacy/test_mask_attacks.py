@@ -11,7 +11,8 @@ from torch.testing import assert_close
 
 from fallow.core.streams import stream
 from fallow.models.orthogonal import haar, mix, unmix
-from fallow.strategies import FALE, Random
+from fallow.sites.store import Label
+from fallow.strategies import FALE, Pivotal, Random
 from fallow.strategies.parts.leverage import matrix
 from fallow.training import MaskedSolve
 from tests.simulations import Simulation
@@ -194,3 +195,22 @@ def test_the_same_collusion_in_totals_opens_the_total_alone() -> None:
     z = torch.cat([rows_of(sites[name], channel, "gram") for name in "abcd"])
     total = rotation @ matrix(torch.stack(parts).sum(0), K) @ rotation.T
     assert_close(total, z.T @ z, rtol=0, atol=1e-12)
+
+
+# -- by comparing two runs --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", [FALE(), Pivotal()])
+def test_totals_of_two_runs_differ_by_the_examples_labeled_between(
+    strategy: FALE | Pivotal,
+) -> None:
+    sites = table()
+    simulation, channel = overheard(federation(sites, strategy))
+    simulation.query(4)
+    simulation.members["b"].buy([Label(2, 1.0, 0)])
+    simulation.query(4)
+    totals = []
+    for which in (0, 1):
+        replies = channel.answered("totals", which)
+        totals.append(torch.stack([reply["columns"] for reply in replies.values()]).sum(0))
+    assert_close(totals[0] - totals[1], sites["b"][2], rtol=0, atol=1e-9)
