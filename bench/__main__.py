@@ -39,6 +39,7 @@ RACES: Mapping[str, str] = {
     "ggc": "ggc",
     "closed-form-totals": "closed_form",
     "closed-form-left-out": "closed_form",
+    "closed-form-classes": "closed_form",
     "closed-form-cycle": "closed_form",
     "convolution": "encoders",
     "fourier": "encoders",

@@ -15,6 +15,7 @@ from torch.testing import assert_close
 
 from fallow.core.client import declared, find_wrong_argument
 from fallow.core.model_vectors import Layout
+from fallow.core.streams import stream
 from fallow.core.values import SenderFacts
 from fallow.data.partition.partitions import ExactDirichlet
 from fallow.engine import Loop, row_loss
@@ -333,6 +334,21 @@ def test_log_losses_are_those_of_torch() -> None:
             TEMPERATURES[at] * outputs, rows.y, reduction="sum"
         )
         assert_close(losses_of_rows[at], expected, rtol=1e-12, atol=0)
+
+
+def test_log_losses_of_many_classes_are_those_of_torch_up_to_single_precision() -> None:
+    draw = stream(0, "many classes")
+    outputs = torch.randn(3, 50, 400, generator=draw, dtype=torch.float64)
+    truth = torch.randint(400, (50,), generator=draw)
+    y = torch.nn.functional.one_hot(truth, 400).double()
+    weights = torch.ones(50, dtype=torch.float64)
+    of_models = log_losses(outputs, y, weights)
+    for at, temperature in enumerate(TEMPERATURES):
+        for model in range(3):
+            expected = torch.nn.functional.cross_entropy(
+                temperature * outputs[model], truth, reduction="sum"
+            )
+            assert_close(of_models[model, at], expected, rtol=0, atol=50 * 1e-5)
 
 
 def test_probabilities_are_better_calibrated_than_at_temperature_1() -> None:

@@ -500,7 +500,9 @@ MOST_AWAY = 10.0
 deviations.  Without the bound, one example could dominate the loss."""
 
 PENALTIES = [10.0 ** (power / 2) for power in range(-12, 1)]  # λ: 1e-6, 3.2e-6, ..., 1
-EXPONENTIALS = 2**17  # of a block of outputs, which fit the cache
+EXPONENTIALS = 2**20  # bytes of those of a block of outputs, which fit the cache
+MANY_CLASSES = 64  # from this number on, exponentials are in single precision
+SMALLEST = -80.0  # exponent: smaller numbers in single precision are denormal, and slow
 TEMPERATURES = [1000.0 ** (step / 32) for step in range(33)]  # T: 1 ... 1000
 
 
@@ -552,29 +554,65 @@ def log_losses(
 ) -> Tensor:
     """Return Σ s of -log softmax(T output) at the true class, for every temperature.
 
-    It is added to ``before``, the sum over other examples.  outputs: (..., n, C) of one model or
-    of several, y: (n, C) one-hot, s: (n,) -> (..., T)
+    It is added to ``before``, the sum over other examples.  The error of an example is at most 1e-5
+    with `MANY_CLASSES` or more, and of double precision with fewer.  outputs: (..., n, C) of one
+    model or of several, y: (n, C) one-hot, s: (n,) -> (..., T)
     """
     # After subtraction of the maximum, all exponents are at most 0 for every temperature.
     away = outputs - outputs.amax(-1, keepdim=True)  # (..., n, C)
     of_truth = (away * y).sum(-1)  # (..., n)
     temperatures = s.new_tensor(TEMPERATURES)
-
-    # Exponentials of a block stay in the cache; sums over the first dimension are fastest.
-    by_class = away.flatten(0, -2).T.contiguous()  # (C, rows)
-    classes, rows = by_class.shape
-    totals = s.new_empty(len(temperatures), rows)
-    size = max(1, EXPONENTIALS // (len(temperatures) * classes))
-    memory = s.new_empty(classes, len(temperatures), min(size, rows))
-    for first in range(0, rows, size):
-        block = slice(first, first + size)
-        exponents = by_class[:, None, block]  # (C, 1, b)
-        powers = memory[:, :, : exponents.shape[2]]
-        torch.mul(exponents, temperatures[:, None], out=powers)
-        totals[:, block] = powers.exp_().sum(0)
-
+    rows = away.flatten(0, -2)  # (rows, C)
+    if rows.shape[1] < MANY_CLASSES:
+        totals = _sum_by_class(rows, temperatures)
+    else:
+        totals = _sum_in_single_precision(rows, temperatures)
     log_totals = totals.log_().reshape(len(temperatures), *of_truth.shape)  # (T, ..., n)
     losses = (log_totals @ s).movedim(0, -1) - (of_truth @ s)[..., None] * temperatures
     if before is not None:
         losses += before
     return losses
+
+
+def _sum_by_class(away: Tensor, temperatures: Tensor) -> Tensor:
+    """Return Σ exp(T away) over the classes.  away: (rows, C) -> (T, rows).
+
+    Exponentials of a block stay in the cache; sums over the first dimension are fastest.
+    """
+    by_class = away.T.contiguous()  # (C, rows)
+    classes, n = by_class.shape
+    totals = away.new_empty(len(temperatures), n)
+    size = _count_rows(away, temperatures)
+    memory = away.new_empty(classes, len(temperatures), min(size, n))
+    for first in range(0, n, size):
+        block = slice(first, first + size)
+        exponents = by_class[:, None, block]  # (C, 1, b)
+        powers = memory[:, :, : exponents.shape[2]]
+        torch.mul(exponents, temperatures[:, None], out=powers)
+        totals[:, block] = powers.exp_().sum(0)
+    return totals
+
+
+def _sum_in_single_precision(away: Tensor, temperatures: Tensor) -> Tensor:
+    """Return Σ exp(T away) over the classes, in blocks of whole rows: a block has few of them.
+
+    away: (rows, C) -> (T, rows) in double precision.
+    """
+    by_row = away.float()
+    temperatures = temperatures.float()
+    totals = away.new_empty(len(temperatures), len(away))
+    size = _count_rows(by_row, temperatures)
+    memory = by_row.new_empty(min(size, len(away)), len(temperatures), away.shape[1])
+    for first in range(0, len(away), size):
+        block = slice(first, first + size)
+        exponents = by_row[block, None]  # (b, 1, C)
+        powers = memory[: len(exponents)]
+        torch.mul(exponents, temperatures[:, None], out=powers)
+        totals[:, block] = powers.clamp_min_(SMALLEST).exp_().sum(2).T
+    return totals
+
+
+def _count_rows(away: Tensor, temperatures: Tensor) -> int:
+    """Return the number of rows of a block, whose exponentials take `EXPONENTIALS` bytes."""
+    bytes_of_row = away.element_size() * len(temperatures) * away.shape[1]
+    return max(1, EXPONENTIALS // bytes_of_row)
