@@ -237,7 +237,7 @@ class ConfigRow:
 class PaperRow:
     """Table or figure of a paper."""
 
-    paper: Annotated[str, Field(description="paper", examples=["ahfal"])]
+    paper: Annotated[str, Field(description="paper")]
     item: Annotated[str, Field(description="table or figure", examples=["figure-2"])]
     title: Annotated[str, Field(description="content")]
     configuration: Annotated[

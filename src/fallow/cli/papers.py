@@ -23,7 +23,7 @@ BASIS = (
     "of many models are counted as predictions. --reduced runs a version for two cores."
 )
 
-PaperName = Annotated[str | None, typer.Argument(help="Paper, e.g. ahfal")]
+PaperName = Annotated[str | None, typer.Argument(help="Paper, as 'fallow papers' lists it")]
 ItemName = Annotated[str | None, typer.Argument(help="Table or figure, e.g. figure-2")]
 Reduced = Annotated[
     bool, typer.Option("--reduced", help="Use the reduced configurations, for two cores")

@@ -205,7 +205,7 @@ def check_fit(privacy: Privacy, methods: dict[str, Contract], cohort: int) -> No
     if privacy.sums == "noisy" and not any(item.release for item in functions):
         raise ValueError(
             f"privacy.sums is 'noisy', and {join_words(list(methods))} send nothing to which noise is "
-            "added: use closed-form with a delta or a strategy that sends counts, such as ahfal, or "
+            "added: use closed-form with a delta or a strategy that sends counts with noise, or "
             "set privacy.sums=exact without privacy.epsilon"
         )
     if privacy.secure_sum:

@@ -97,7 +97,7 @@ def test_of_many_equal_gains_only_those_that_come_first_are_computed(
     x = torch.eye(400)  # no example is near another one
     ties = stream(0, "ties")
     selected = maximize_coverage(x, x[:0], is_near, torch.ones(400), 20, ties)
-    assert len(selected.unique()) == 20
+    assert len(set(selected.tolist())) == 20
     assert similarities < 2 * 400**2
 
 
