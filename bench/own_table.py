@@ -26,6 +26,7 @@ from bench.timing import Entry, Race
 from fallow.core.load_options import LoadOptions
 from fallow.data.loaders.table import TableArrays, read_table
 from fallow.data.loaders.table_files import read_file
+from fallow.data.reading import ignore_bytes
 
 ROWS = 500_000
 COLUMNS = 50
@@ -75,7 +76,8 @@ class Reading:
 
     def by_us(self) -> None:
         wanted = LoadOptions(label="sick", site="hospital")
-        self.ours[:] = [read_table([partial(read_file, self.path)], wanted)]
+        source = partial(read_file, self.path, ignore_bytes, wanted)
+        self.ours[:] = [read_table([source], wanted)]
 
     def are_equal(self) -> bool:
         """Check that the features are the numbers of the frame."""

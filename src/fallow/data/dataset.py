@@ -520,6 +520,16 @@ def _is_bad(x: Tensor, can_lack: bool) -> Tensor:
     return ~x.isfinite()
 
 
+def _has_bad(x: Tensor, can_lack: bool) -> bool:
+    """Return whether `_is_bad` is true somewhere; the extremes of finite numbers tell it sooner."""
+    if x.numel() == 0:
+        return False
+    extremes = torch.stack(torch.aminmax(x))  # NaN if a number is
+    return bool(_is_bad(extremes, can_lack=False).any()) and bool(
+        _is_bad(x, can_lack).any()
+    )
+
+
 def check_finite(
     name: str, rows: str, x: Tensor, columns: tuple[str, ...] = (), can_lack: bool = False
 ) -> None:
@@ -531,7 +541,7 @@ def check_finite(
     if len(x) > 1 and x.stride(0) == 0:  # all examples share memory
         x = x[:1]
     blocks = torch.split(x, BLOCK)  # an operation on all at once would copy them
-    if not any(bool(_is_bad(block, can_lack).any()) for block in blocks):
+    if not any(_has_bad(block, can_lack) for block in blocks):
         return
     bad = _is_bad(x, can_lack)
     where = f"row {int(bad.flatten(1).any(1).nonzero()[0])}"

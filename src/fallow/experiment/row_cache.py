@@ -30,7 +30,6 @@ from fallow.settings.config import OF_FILES, ExperimentConfig
 from fallow.storage.errors import StorageError
 from fallow.storage.files import (
     FILE,
-    MARK,
     load_tree,
     only_one,
     replacing,
@@ -121,7 +120,7 @@ def _find_sources(config: ExperimentConfig, data_dir: Path | None) -> Sequence[P
 
 
 def _digest(files: Sequence[Path], config: ExperimentConfig) -> str:
-    h = hashlib.blake2b(digest_size=16)
+    h = hashlib.sha256()
     if len(files) >= MANY:
         for path in files:
             status = path.stat()
@@ -231,7 +230,7 @@ def is_own_file(path: Path) -> bool:
 
 def checksum_of(array: Array) -> str:
     """Return a checksum of dtype, shape and values of a contiguous array."""
-    h = hashlib.blake2b(digest_size=MARK)
+    h = hashlib.sha256()
     h.update(repr((array.dtype.str, array.shape)).encode())
     values = array.reshape(-1).view(np.uint8)
     for begin in range(0, len(values), BLOCK):

@@ -55,6 +55,8 @@ from fallow.storage.received import check_fits
 Cells = dict[str, pa.ChunkedArray]
 COLUMN_ROLES: tuple[Role, ...] = ("label", "site", "group", "id")
 """Roles of columns that are no features."""
+RELEASED = 8
+"""Number of columns after which the memory of their texts returns to the system."""
 FEWEST_GROUPS = 10
 """Smallest number of different identifiers that are suggested as groups; fewer are categories."""
 LACKING = "rows with missing or infinite features left out"
@@ -366,6 +368,9 @@ def _recognize_columns(
             name, file, must=name in options.columns, dialect=dialect, merge=options.merge
         )
         columns.append(recognize_column(column_cells, setting))
+        del column_cells
+        if len(columns) % RELEASED == 0:
+            pa.default_memory_pool().release_unused()
     return keep_at_least_one(columns), omitted
 
 
