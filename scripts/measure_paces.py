@@ -1,6 +1,7 @@
 """Measure the seconds of an example in training and in prediction, on one core.
 
-    OMP_NUM_THREADS=1 python scripts/measure_paces.py       write src/fallow/configs/paces.csv
+    OMP_NUM_THREADS=1 python scripts/measure_paces.py        measure what paces.csv lacks
+    OMP_NUM_THREADS=1 python scripts/measure_paces.py --all  measure everything again
 
 The models and shapes are those of the tables and figures of papers (``fallow papers``).  Examples
 are random.  Seconds are those of the process, so that other processes do not change them.
@@ -8,6 +9,7 @@ are random.  Seconds are those of the process, so that other processes do not ch
 
 from __future__ import annotations
 
+import argparse
 import csv
 import time
 from collections.abc import Callable
@@ -17,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
 from fallow.catalog import find_entry
-from fallow.configs.item_costs import PACES, list_pace_keys
+from fallow.configs.item_costs import PACES, CorePace, list_pace_keys, read_paces
 from fallow.configs.items import list_items
 from fallow.configs.papers import load_papers
 from fallow.core.streams import stream
@@ -42,7 +44,7 @@ def time_calls(call: Callable[[], object], examples: int) -> float:
     return spent / repetitions / examples
 
 
-def measure(config: ExperimentConfig) -> tuple[float, float]:
+def measure(config: ExperimentConfig) -> CorePace:
     """Return the seconds of an example in a training step and in prediction."""
     entry = find_entry(config.data)
     generator = stream(0, "pace")
@@ -69,19 +71,26 @@ def measure(config: ExperimentConfig) -> tuple[float, float]:
         with torch.no_grad():
             model(x)
 
-    return time_calls(step, n), time_calls(look, n)
+    return CorePace(time_calls(step, n), time_calls(look, n))
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure seconds of an example")
+    parser.add_argument("--all", action="store_true")
+    again = parser.parse_args().all
     torch.set_num_threads(1)
     keys = list_pace_keys(list_items(load_papers()))
+    known = {} if again else read_paces()
+    rows = [("model", "shape", "train_s", "look_s")]
+    for key in sorted(keys):
+        if key in known:
+            pace = known[key]
+        else:
+            pace = measure(keys[key])
+        rows.append((*key, f"{pace.train:.2e}", f"{pace.look:.2e}"))
+        print(*rows[-1], flush=True)
     with PACES.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("model", "shape", "train_s", "look_s"))
-        for key in sorted(keys):
-            train, look = measure(keys[key])
-            writer.writerow((*key, f"{train:.2e}", f"{look:.2e}"))
-            print(*key, f"{train:.2e} {look:.2e}", flush=True)
+        csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 if __name__ == "__main__":

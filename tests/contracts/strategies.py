@@ -71,7 +71,7 @@ STRATEGIES: list[Query] = [
     FEAL(neighbors=1, similar=0.0),
     IFAL(neighbors=3, epochs=2),
     FairFAL(query_model="opposite", gradients="global"),
-    FairFAL(query_model="local", prototypes=False),
+    FairFAL(query_model="local", prototypes="none"),
     FALE(allot="site"),
     FALE(allot="site", weights="none", rotate=False, mixture=0.5),
     FALE(mode="fedsvd", allot="site"),

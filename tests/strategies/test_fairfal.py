@@ -8,6 +8,12 @@ from torch import Tensor
 
 from fallow.core.streams import stream
 from fallow.core.training_config import TrainingConfig, TrainingStage
+from fallow.experiment.event_log import EventLog
+from fallow.experiment.run import ExperimentRun
+from fallow.experiment.simulation import build_environment
+from fallow.settings.config import ExperimentConfig
+from fallow.settings.spec import Spec
+from fallow.settings.variants import variant
 from fallow.sites.view import SiteView
 from fallow.strategies import FairFAL
 from fallow.strategies.fairfal import difference, mean_prediction, quotas
@@ -145,7 +151,7 @@ def test_the_switches_of_the_ablation_give_different_picks() -> None:
     variants = [
         FairFAL(query_model="local"),
         FairFAL(query_model="global"),
-        FairFAL(query_model="local", prototypes=False),
+        FairFAL(query_model="local", prototypes="none"),
         FairFAL(query_model="local", kappa=1.0),
         FairFAL(query_model="local", kappa=2.0),
     ]
@@ -158,7 +164,7 @@ def test_the_switches_of_the_ablation_give_different_picks() -> None:
 
 def test_candidates_are_the_most_uncertain_of_each_pseudo_class() -> None:
     sites = tables(rows=60, labels=12)
-    strategy = FairFAL(query_model="local", prototypes=False, kappa=1.0)
+    strategy = FairFAL(query_model="local", prototypes="none", kappa=1.0)
     selected = simulation(sites, strategy).selected(9)
     for name, rows in selected.items():
         p = sites[name].local.softmax(1)
@@ -206,7 +212,7 @@ def test_classes_that_are_never_predicted_leave_the_imbalance_a_number(
 EDGES = [
     FairFAL(),
     FairFAL(query_model="local"),
-    FairFAL(query_model="global", prototypes=False),
+    FairFAL(query_model="global", prototypes="none"),
     FairFAL(query_model="local", gradients="global"),
 ]
 
@@ -352,3 +358,53 @@ def test_gradients_read_the_local_predictions_where_the_federation_is_balanced()
             view = SiteView(simulation({"a": site}, strategy).members["a"], 0)
             by[gamma, gradients] = strategy.select(view, 12, gamma).rows.tolist()
     assert by[0.49, "auto"] == by[0.49, "global"] == by[0.5, "global"] != by[0.5, "auto"]
+
+
+def test_the_switch_of_the_gradients_is_a_field() -> None:
+    site = tables(rows=80, labels=12)["a"]
+    selected = {}
+    for switch in (0.4, 0.5):
+        strategy = FairFAL(query_model="local", gradient_switch=switch)
+        view = SiteView(simulation({"a": site}, strategy).members["a"], 0)
+        selected[switch] = strategy.select(view, 12, 0.45).rows.tolist()
+    assert selected[0.4] != selected[0.5]
+    with pytest.raises(ValueError, match="gradient_switch"):
+        FairFAL(gradients="global", gradient_switch=0.4)
+
+
+def test_local_prototypes_are_means_of_local_features() -> None:
+    site = tables(rows=30, labels=6)["a"]
+    strategy = FairFAL(prototypes="local")
+    view = SiteView(simulation({"a": site}, strategy).members["a"], 0)
+    z = torch.nn.functional.normalize(view.embed("local", "labeled"))
+    means = [z[view.labels == c].mean(0) for c in torch.unique(view.labels)]
+    similar = torch.nn.functional.cosine_similarity(
+        view.embed("local")[:, None], torch.stack(means)[None], dim=2
+    )
+    expected = torch.unique(view.labels)[similar.argmax(1)]
+    assert torch.equal(strategy.pseudo_labels(view, "local"), expected)
+
+
+def test_local_and_global_prototypes_select_other_examples() -> None:
+    config = ExperimentConfig(
+        "tiny",
+        data="digits",
+        rows=120,
+        test_rows=10,
+        sites=2,
+        model=Spec("mlp", {"hidden": [8]}),
+        local_training_config=TrainingConfig((TrainingStage(2),), 8),
+        rounds=1,
+        initial=10,
+        budget=8,
+        cycles=1,
+        score_rounds=1,
+    )
+    selected = []
+    for prototypes in ("global", "local"):
+        strategy = f"fairfal:query_model=global:kappa=1:prototypes={prototypes}"
+        event_log = EventLog()
+        simulation = build_environment(variant(config, strategy), 0, store=event_log)
+        list(ExperimentRun(simulation, event_log).go())
+        selected.append([site.labeled.tolist() for site in simulation.members.values()])
+    assert selected[0] != selected[1]

@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.limits import Fraction, NonNegativeFloat
+from fallow.core.limits import Fraction, NonNegativeFloat, NonNegativeInt
 from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.types import Values
 from fallow.core.values import Count, Indicator, Kind, Mask, NonNegative, Share
@@ -62,7 +62,13 @@ class AHFAL:
     toggle : {"auto", "never", "always"}
         Classes scored by both models: those below ``tau``, none or all.
     balance : {"inverse_count", "target_deficit", "uniform", "none"}
-        Weights by which a site divides its label budget over pseudo-classes.
+        Weights by which a site divides its label budget over pseudo-classes.  "inverse_count" is Eq.
+        4.  "target_deficit" is max(0, p̄_c (n_i + B_i) - n_ic): what class c lacks to the mean
+        share p̄_c of the sites once the B_i labels are bought; if no class lacks any, all
+        classes have the same weight.
+    few_labels : int
+        Number of labels of a class below which a site scores it by both models, also if its spread is
+        above ``tau``.  0: the spread alone decides, as in Eq. 2.
 
     Notes
     -----
@@ -77,6 +83,10 @@ class AHFAL:
     (``privacy.epsilon``) all sites enter, because noisy counts do not identify such a site; a site
     whose noisy counts are all below 0 sends equal shares.  Ties are broken at random from a named
     random stream.
+
+    ``few_labels`` is the client-poor case of Appendix C, which the paper describes and its rule
+    leaves out.  The count stays at the site.  BALD is not a ``score``: it compares several
+    predictions of a committee, and Eq. 3 mixes one prediction of each model.  Use `BALD` instead.
 
     The paper reports 40 bytes per site and query: ten shares of 4 bytes.  Here it is 168 bytes,
     because the squares of the shares are sent as well, so that the coordinator needs aggregates
@@ -104,6 +114,7 @@ class AHFAL:
     score: Literal["entropy", "margin", "least_confidence"] = "entropy"
     toggle: Literal["auto", "never", "always"] = "auto"  # classes scored by both models
     balance: Literal["inverse_count", "target_deficit", "uniform", "none"] = "inverse_count"
+    few_labels: NonNegativeInt = 0  # labels of a class; fewer: both models score it
 
     contract: ClassVar[Contract] = Contract(
         title="AHFAL",
@@ -117,7 +128,9 @@ class AHFAL:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        refuse_unused(self, "tau", "tau_scale", switch="toggle", used_with=("auto",))
+        refuse_unused(
+            self, "tau", "tau_scale", "few_labels", switch="toggle", used_with=("auto",)
+        )
         refuse_unused(self, "mix", switch="toggle", used_with=("auto", "always"))
 
     # -- server side ------------------------------------------------------------------------
@@ -190,6 +203,7 @@ class AHFAL:
         score = SCORES[self.score]
         h = score(local)  # (m,)
         label = local.argmax(1)  # ŷ by the local model
+        low = low | (view.counts < self.few_labels)  # Appendix C: client-poor classes
         if bool(low.any()):  # Eq. 3
             both = self.mix * h + (1 - self.mix) * score(view.logits("global"))
             h = torch.where(low[label], both, h)

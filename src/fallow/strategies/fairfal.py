@@ -56,16 +56,24 @@ class FairFAL:
         Number of first-stage candidates per selected example (κ).
     query_model : {"auto", "local", "global", "opposite"}
         Model that scores examples.
-    prototypes : bool
-        Assign pseudo-labels by prototypes.  False: use the predictions of the query model.
+    prototypes : {"global", "local", "none"}
+        Model whose features make the prototypes of pseudo-labels.  "none": pseudo-labels are the
+        predictions of the query model.  "local" is a row of the paper's ablation.
     gradients : {"auto", "global"}
         Predictions used for gradients.  "auto": those of the global model only if the federation is
-        imbalanced.
+        imbalanced, and otherwise those of the local model.
+    gradient_switch : float
+        Value of γ below which the federation is imbalanced for ``gradients="auto"``.
 
     Notes
     -----
-    Only a part of the paper's text was available; details follow its public code.  The imbalance is
-    measured once, at the first query with labels, and stored in the memo.  Prototypes are
+    Only a part of the paper's text was available; details follow its public code.  The imbalance γ
+    is measured once, at the first query with labels, and stored in the memo.  A site's γ is the
+    smallest over the largest mean prediction of the global model, among the classes with labels at
+    the site; the mean gives each of these classes the same weight.  γ is 1 (balanced) if these
+    classes are never predicted or there is only one.  A site without labels does not enter the mean
+    over sites; it uses the global model, and the predictions of that model as pseudo-labels.  If no
+    site has labels, γ is 0 for this query and is measured at the next one.  Prototypes are
     normalized after averaging.  A class without labels at a site is never a pseudo-label; its quota
     goes to the largest classes.  Gradients use the features of the global model.  Where the code
     balances classes by resampling, the expectation over resamples is used.  Examples with a
@@ -97,8 +105,9 @@ class FairFAL:
         4.0  # κ; candidates per selected example in the first stage
     )
     query_model: Literal["auto", "local", "global", "opposite"] = "auto"
-    prototypes: bool = True  # False: pseudo-labels are predictions of the query model
+    prototypes: Literal["global", "local", "none"] = "global"
     gradients: Literal["auto", "global"] = "auto"
+    gradient_switch: Fraction = 0.5  # γ; below it, gradients use the global predictions
 
     contract: ClassVar[Contract] = Contract(
         title="FairFAL",
@@ -113,6 +122,7 @@ class FairFAL:
     def __post_init__(self) -> None:
         check_fields(self)
         refuse_unused(self, "delta", switch="query_model", used_with=("auto", "opposite"))
+        refuse_unused(self, "gradient_switch", switch="gradients", used_with=("auto",))
 
     # -- server side ------------------------------------------------------------------------
 
@@ -179,13 +189,13 @@ class FairFAL:
 
     def pseudo_labels(self, view: View, model: str) -> Tensor:
         """Return the class of the nearest prototype by cosine similarity; (m,)."""
-        if not self.prototypes or not len(view.labels):
+        if self.prototypes == "none" or not len(view.labels):
             return view.logits(model).argmax(1)
-        z = view.embed("global", "labeled")
+        z = view.embed(self.prototypes, "labeled")
         known = z.isfinite().all(1)
         member = one_hot(view.labels[known], view.classes).to(z)  # (n, C)
         center = normalize(member.T @ normalize(z[known]))
-        similar = normalize(view.embed("global")) @ center.T
+        similar = normalize(view.embed(self.prototypes)) @ center.T
         return similar.masked_fill(member.sum(0) == 0, -torch.inf).argmax(1)
 
     def two_stage(self, view: View, bucket: Tensor, c: int, q: int, gamma: float) -> Tensor:
@@ -194,7 +204,7 @@ class FairFAL:
         if len(rows) <= q:
             return rows
         scorer = "local"
-        if self.gradients == "global" or gamma < 0.5:
+        if self.gradients == "global" or gamma < self.gradient_switch:
             scorer = "global"
         p = view.logits(scorer)[rows].double().softmax(1)
         gradients = Gradients.of(residuals(p), view.embed("global")[rows])
