@@ -79,6 +79,13 @@ def test_a_reply_about_few_examples_can_be_read_whatever_all_replies_are_about(
     assert words in describe_exposure(exposure(200, largest))
 
 
+def test_a_small_number_of_labels_is_not_shown() -> None:
+    few = describe_exposure({**exposure(999), "rows": 4})
+    assert few == (
+        "999 exact numbers, compared with <5 labeled examples of 13 values: examples can be computed"
+    )
+
+
 def test_nothing_is_read_about_no_examples() -> None:
     assert not can_be_read({**exposure(100), "rows": 0})
 

@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 from fallow.core.client import Declaration, list_declared
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.values import Numbers, Optional, knows_shape, shape_of
+from fallow.core.wording import is_small, show_count
 from fallow.storage.validation import STRICT, Count
 from fallow.training.parts.ridge import PENALTIES
 
@@ -230,6 +231,8 @@ def describe_exposure(exposure: Exposure) -> str:
     values = exposure["values"]
     sent = f"{exposure['numbers']:,} exact numbers, compared with"
     compared = f"{rows:,} labeled examples of {values:,} values ({rows * values:,} values)"
+    if is_small(rows):
+        compared = f"{show_count(rows)} labeled examples of {values:,} values"
     if not rows:  # not known yet
         compared = f"labeled examples of {values:,} values each"
     at_once = count_at_once(exposure)
