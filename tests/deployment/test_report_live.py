@@ -256,7 +256,8 @@ def test_small_counts_of_the_progress_are_not_shown(counts: Any, shown: str) -> 
     assert cells == [shown or str(count) for count in counts[1:]]
     assert columns["Answered"] == [f"{shown or counts[0]} of 120"]
     event: Any = {"event": "labels", "deadline": THEN, "sites": {"basel": progress}}
-    line = describe_event({**event, "earlier": {}}, cast(Any, None))
+    event["earlier"] = {}
+    line = describe_event(event, cast(Any, None))
     settled = counts[0] + counts[1]
     assert line is not None
     assert f"basel {settled if settled >= 5 else shown} of 120" in line

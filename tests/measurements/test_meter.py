@@ -24,7 +24,7 @@ from fallow.measurements.meter import (
     measure_exposure,
 )
 from fallow.strategies import AHFAL, FALE, Pivotal, Typical
-from fallow.training import ClosedForm, FedAvg
+from fallow.training import ClosedForm, FedAvg, MaskedSolve, ServerSolve
 from fallow.training.scaling import Scaling
 from tests.each import each_of
 
@@ -174,7 +174,26 @@ def test_functions_of_one_name_are_counted_apart() -> None:
 
 @each_of("rows, values", [(24, 13), (2, 3), (1, 1)])
 def test_the_widest_encoder_has_fewer_numbers_than_values(rows: int, values: int) -> None:
-    methods: Any = {"training": ClosedForm()}
+    methods: Any = {"training": ClosedForm(reveal="head")}
     widest = find_widest(methods, SIZES, rows, values)
-    assert count_planned(methods, SIZES, widest + 1) >= rows * values
-    assert widest == 0 or count_planned(methods, SIZES, widest) < rows * values
+    assert (count_planned(methods, SIZES, widest + 1) or 0) >= rows * values
+    assert widest == 0 or (count_planned(methods, SIZES, widest) or 0) < rows * values
+
+
+@each_of(
+    "training, numbers",
+    [
+        (ClosedForm(reveal="head"), 90 + 35),
+        (ServerSolve(), 11 + 2 * (1 + 1 + 11 * 11 + 11)),
+        (
+            ClosedForm(reveal="head", unlabeled="auto"),
+            2 * 2 + 5 * 90 + 66 + 9 * 156 + 105 + 35,
+        ),
+        (MaskedSolve(), None),
+    ],
+)
+def test_the_numbers_of_one_end_of_labeling_include_all_repetitions(
+    training: object, numbers: int | None
+) -> None:
+    methods: Any = {"training": training}
+    assert count_planned(methods, SIZES, 10) == numbers

@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 from fallow.core.client import Declaration, list_declared
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.values import Numbers, Optional, knows_shape, shape_of
+from fallow.core.view import FOLDS
 from fallow.core.wording import is_small, show_count
 from fallow.storage.validation import STRICT, Count
 from fallow.training.parts.ridge import PENALTIES
@@ -28,8 +29,8 @@ WITHOUT_ROWS = ("annotators",)
 """Owners whose replies have no numbers about training examples."""
 PLANNED = ("training", "head")
 """Owners whose aggregates of labeled examples are sent at each end of labeling."""
-AT_MOST = {"penalties": len(PENALTIES)}
-"""Largest sizes of dimensions that settings may narrow."""
+AT_MOST = {"penalties": len(PENALTIES), "models": FOLDS + 1, "kinds": 3}
+"""Largest sizes of dimensions in closed-form training, with self-training."""
 BYTES = 4
 """Size of a number in a reply of unknown shape: a larger number counts twice."""
 
@@ -101,6 +102,20 @@ def count_numbers(
     return total
 
 
+def fill_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Add the largest sizes of dimensions that follow from others.
+
+    >>> sizes = fill_sizes({"inputs": 13})
+    >>> sizes["columns"], sizes["directions"]
+    (14, 14)
+    """
+    filled = {**AT_MOST, **sizes}
+    if "inputs" in sizes:  # and an intercept
+        filled.setdefault("columns", sizes["inputs"] + 1)
+        filled.setdefault("directions", sizes["inputs"] + 1)
+    return filled
+
+
 def count_sent(
     methods: Methods, revealed: Iterable[Mapping[str, Any]]
 ) -> dict[tuple[str, str], Sent]:
@@ -155,7 +170,7 @@ def measure_exposure(
             replies = sent.get((owner, item.name), Sent(0, 0))
             if not replies.replies:
                 continue
-            of_reply = count_numbers(item, {**AT_MOST, **sizes}, is_noisy=is_noisy)
+            of_reply = count_numbers(item, fill_sizes(sizes), is_noisy=is_noisy)
             if of_reply is None:
                 numbers += replies.bytes // BYTES
                 largest = max(largest, replies.bytes // BYTES)
@@ -188,21 +203,28 @@ def find_widest(methods: Methods, sizes: Mapping[str, int], rows: int, values: i
     widest = 0
     while widest < rows * values:
         of_width = count_planned(methods, sizes, widest + 1)
-        if of_width >= SAFE_RATIO * rows * values:
+        if of_width is None or of_width >= SAFE_RATIO * rows * values:
             break
         widest += 1
     return widest
 
 
-def count_planned(methods: Methods, sizes: Mapping[str, int], width: int) -> int:
-    """Return the exact numbers that one end of labeling sends, with so many features."""
-    of_width = {**AT_MOST, **sizes, "features": width, "inputs": width}
+def count_planned(methods: Methods, sizes: Mapping[str, int], width: int) -> int | None:
+    """Return the exact numbers that one end of labeling sends, with so many features.
+
+    Returns None if the number depends on the examples.
+    """
+    of_width = fill_sizes({**sizes, "features": width, "inputs": width})
     by_owner = methods_by_owner(methods)
     total = 0
     for owner in PLANNED:
-        if owner in by_owner:
-            for item in list_declared(by_owner[owner]):
-                total += count_numbers(item, of_width) or 0
+        if owner not in by_owner:
+            continue
+        for item in list_declared(by_owner[owner]):
+            numbers = count_numbers(item, of_width)
+            if numbers is None:
+                return None
+            total += numbers * max(item.times, 1)
     return total
 
 

@@ -241,7 +241,7 @@ def describe_planned(agreement: Agreement) -> list[str]:
     """Describe, before anything is sent, the exact numbers about new labels of one site.
 
     The numbers of features and of labels with fewer numbers than values are included.  Returns an
-    empty list for studies without exact totals of products.
+    empty list for studies without exact totals of products, and for an unknown number.
     """
     config = agreement.config
     parts = build_study(agreement)
@@ -253,6 +253,8 @@ def describe_planned(agreement: Agreement) -> list[str]:
     if all(isinstance(n, int) for n in labels):
         rows = min((agreement.plan.count_examples(int(n)) for n in labels), default=0)
     numbers = count_planned(parts.methods, parts.dims, parts.width)
+    if numbers is None:
+        return []
     sent = Exposure(
         numbers=numbers,
         largest=numbers,
