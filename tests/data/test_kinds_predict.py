@@ -272,6 +272,21 @@ def test_usual_examples_are_predicted_without_a_warning(rows: int) -> None:
         table().predict(FRAME.assign(ward="A").head(rows))
 
 
+def test_columns_beside_texts_are_compared() -> None:
+    words = [
+        f"{'pain' if at % 2 else 'rash'} {'low' if at % 3 else 'high'}" for at in range(60)
+    ]
+    remarks = [f"{word}, day {at}" for at, word in enumerate(words)]
+    frame = pd.DataFrame({"dose": DOSES, "remark": remarks, "sick": ["no", "yes"] * 30})
+    data = fl.load(frame, label="sick", columns=["dose", "remark"])
+    run = train(data, initial=20, encoder="hashed-text")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.predict(frame)
+    with pytest.warns(UserWarning, match="column 'dose' goes from"):
+        run.predict(frame.assign(dose=DOSES * 1000))
+
+
 def test_a_file_is_predicted_with_the_differences_from_training(tmp_path: Path) -> None:
     path = write_table(tmp_path / "new.csv", [f"{1000 * dose:.1f}" for dose in DOSES])
     run = german()

@@ -165,7 +165,8 @@ def compare_with_training(
         return []
     offsets = saved["example_spec"].get("offsets", ())
     sentences = []
-    for at, column in enumerate(columns):
+    n_compared = len(moments[0])  # columns of texts are the last, and have no moments
+    for at, column in enumerate(columns[:n_compared]):
         mean, std = (float(values[at]) for values in moments)
         numbers = x[:, at].double()
         numbers = numbers[~numbers.isnan()]
@@ -186,7 +187,7 @@ def compare_with_training(
 
 
 def _find_moments(saved: TrainedModel) -> tuple[Tensor, Tensor] | None:
-    """Return mean and standard deviation of each column in training, (d,), if the file has them.
+    """Return mean and standard deviation of the first columns in training, if the file has them.
 
     An encoder may have a center, which is at most one deviation from the mean.  Agreed ranges have
     a center and half their width.
