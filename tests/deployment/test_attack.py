@@ -168,21 +168,21 @@ def test_a_site_without_a_run_has_nothing_to_attack(tmp_path: Path) -> None:
 
 
 def test_status_and_model_card_compare_numbers_with_values(tmp_path: Path) -> None:
-    simulation = study(tmp_path, cycles=0)
+    simulation = study(tmp_path, cycles=0, initial=8, validation=0.25)
     site = simulation.sites["basel"]
     simulation.close()
     status = collect_status(site)
     sent = status["exposure"]
-    assert (sent["rows"], sent["values"]) == (5, 5)
+    assert (sent["rows"], sent["values"]) == (6, 5)
     products = 32 * 33 // 2 + 32 + 3 * 32
     assert sent["numbers"] > products
     words = describe_exposure(sent)
     assert words.endswith(
-        "compared with 5 labeled examples of 5 values (25 values): examples can be computed"
+        "compared with 6 labeled examples of 5 values (30 values): examples can be computed"
     )
     planned = describe_planned(site.agreement)
     assert planned[0].startswith("Each end of labeling sends")
     card = (tmp_path / "coordinator" / "model-card.md").read_text()
-    assert "compared with 5 labeled examples of 5 values" in card
+    assert "compared with 6 labeled examples of 5 values" in card
     own_card = (site.path / "model-card.md").read_text()
     assert f"- This site sent {words}." in own_card
