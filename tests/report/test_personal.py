@@ -68,6 +68,7 @@ def test_a_study_of_training_algorithms_has_sections_of_its_own(text: str) -> No
         "Accuracy over rounds",
         "Sites",
         "Site by site",
+        "Accuracy and variance of sites",
         "Collaboration graphs",
         "Accuracy by class",
         "Partition",

@@ -1,6 +1,6 @@
 """FALE (Tang et al., 2025): leverage-score sampling over all sites, Algorithms 1 and 2.
 
-The strategy is for regression.  Line 9 of Algorithm 1, the solution on the server side, is a
+The strategy is for regression.  Line 17 of Algorithm 1, the solution on the server side, is a
 training algorithm: ``masked-solve`` as in the paper, or ``server-solve`` from aggregates.
 """
 
@@ -193,7 +193,7 @@ class FALE:
     mode : {"gram", "fedsvd", "tsqr"}
         Computation of the singular value decomposition X = U Σ Vᵀ of the examples of all sites,
         which no party holds.  All modes give the same scores.  "gram" uses aggregates over sites of
-        products of columns; the coordinator sees QᵀXᵀXQ.  "fedsvd" (Algorithm 1, lines 1-3) uses
+        products of columns; the coordinator sees QᵀXᵀXQ.  "fedsvd" (Algorithm 1, lines 2-3) uses
         masked examples P_i X_i Q, which ``ask.each`` shows to the coordinator site by site, and
         therefore each QᵀX_iᵀX_iQ.  "tsqr" uses the triangle R_i of X_i Q = H_i R_i; it discloses as
         much as "fedsvd" and sends less.
@@ -231,7 +231,8 @@ class FALE:
     selection starts from scratch for each label budget, which corresponds to one query per run.
 
     *Columns* are scaled, and centered if there is an intercept, by aggregates that are not rotated;
-    neither changes a score.  Constant columns are dropped.
+    neither changes a score.  Constant columns are dropped.  A score below 1e-12 is a rounding
+    error and counts as 0, so that such an example is never drawn.
 
     References
     ----------
@@ -314,7 +315,7 @@ class FALE:
         return {**memo, "notes": notes}
 
     def score_rows(self, ask: Ask, columns: Columns) -> tuple[Directions, list[str]]:
-        """Compute scores, which stay at the sites (lines 1-3).
+        """Compute scores, which stay at the sites (lines 2-3).
 
         Returns the directions in which examples differ, and notes for the report, as sentences.
         """

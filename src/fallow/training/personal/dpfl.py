@@ -206,7 +206,12 @@ class DPFL(StepTraining):
     links with the smallest rewards beyond a budget, so some stay one-way.  Both send models a
     second time.  Random graphs and "full" exchange nothing in preprocessing.
 
-    *Differences.*  The public code averages in place, site after site, in rounds with GGC only.
+    *Differences.*  The public code averages in place, site after site, in rounds with GGC only.  It
+    also clips the norm of gradients at 20, decays the learning rate by 0.998 every 10 rounds, has
+    a weight decay of 1e-4 where the paper prints 1e-3, and keeps the momentum of a site over all
+    rounds.  The experiment configurations follow the paper: no clipping, no decay of the rate,
+    1e-3, and momentum from zero in every round.  Flipped labels are y -> C - 1 - y for C classes, as
+    in the public code; the paper names no permutation.
 
     References
     ----------

@@ -10,7 +10,9 @@ import torch
 
 from fallow.experiment.record import Record
 from fallow.experiment.steps import describe_collaboration
+from fallow.report.blocks import Figure
 from fallow.study.records import ClassCounts, RunRecords
+from fallow_papers.dpfl.figures import asymmetry
 from fallow_papers.dpfl.graphs import (
     Graphs,
     all_graphs,
@@ -21,6 +23,7 @@ from fallow_papers.dpfl.graphs import (
     over_rounds,
     snapshots,
 )
+from fallow_papers.dpfl.sections import graphs, scatter
 from tests.report.test_sites import DPFL, LOCAL, row, study
 
 SITES = ("a", "b", "c", "d")
@@ -130,6 +133,33 @@ def test_means_over_runs_leave_out_what_is_not_defined(run: Graphs) -> None:
 def test_a_method_without_a_graph_has_none() -> None:
     values = study({(LOCAL, 0): [row({"a": 0.5})], (DPFL, 0): [record(FIRST, 0)]})
     assert list(all_graphs(values)) == [DPFL]
+
+
+def test_asymmetric_pairs_are_linked_in_one_direction(run: Graphs) -> None:
+    assert asymmetry(run, 0) == pytest.approx(2 / 6)  # a <- c and d <- a, of six pairs
+
+
+def test_every_budget_has_a_picture_of_its_graph() -> None:
+    other = "random@training=dpfl:budget=2"
+    values = study({(q, 0): [record(FIRST, 0), record(THEN, 1)] for q in (DPFL, other)})
+    figures = [block for block in graphs(values, "k") if isinstance(block, Figure)]
+    assert len(figures) == 3  # one for each strategy, and one over rounds
+    assert "budget" in figures[1].caption or "2 models" in figures[1].caption
+    assert "Asymmetric pairs, %" in figures[2].svg
+
+
+def test_accuracy_and_variance_are_a_picture_with_a_point_for_every_strategy() -> None:
+    values = study(
+        {
+            (LOCAL, 0): [row({"a": 0.5, "b": 0.7})],
+            (DPFL, 0): [row({"a": 0.8, "b": 0.9})],
+        }
+    )
+    (figure,) = scatter(values, "k")
+    assert isinstance(figure, Figure)
+    assert "Local 60.00 %, variance 100.0" in figure.svg
+    assert "DPFL 85.00 %, variance 25.0" in figure.svg
+    assert scatter(study({(DPFL, 0): [row({"a": 0.8})]}), "k") == []
 
 
 def test_snapshots_are_the_first_and_the_last_and_some_between(run: Graphs) -> None:

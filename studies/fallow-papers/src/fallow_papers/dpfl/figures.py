@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 
 import matplotlib as mpl
 import numpy as np
@@ -26,11 +27,12 @@ from fallow.report.figures.style import (
     new_figure,
     spread_line,
 )
+from fallow.report.personal import SiteOutcome
 from fallow.study.records import StudyRecords
 from fallow_papers.dpfl import graph_measures as measure
 from fallow_papers.dpfl.graphs import Graphs, links_and_dropped, over_rounds, snapshots
 
-MAX_SNAPSHOTS = 4
+MAX_SNAPSHOTS = 5
 """Snapshots side by side."""
 
 KEPT = "#1f83c4"
@@ -109,17 +111,43 @@ def _draw(axes: Axes, links: Tensor, dropped: Tensor, right: int) -> None:
 
 
 @mpl.rc_context(STYLE)
-def rounds(study: StudyRecords, graphs: Mapping[str, Sequence[Graphs]]) -> Figure | None:
-    """Plot absent links over rounds, and links from sites with flipped labels.
+def accuracy_and_variance(study: StudyRecords, values: Sequence[SiteOutcome]) -> Figure:
+    """Plot one point for each strategy: mean accuracy, and variance between sites."""
+    figure, (axes,) = new_figure(3.4)
+    look = looks(study)
+    drawn = []
+    for value in values:
+        if value.strategy in look:
+            style = look[value.strategy]
+            axes.plot(
+                [fmean(value.accuracy)],
+                [value.variance],
+                color=style.color,
+                marker=style.marker,
+                linestyle="none",
+                markersize=8,
+            )
+            drawn.append(value.strategy)
+    axes.set_xlabel("Mean accuracy over sites, %")
+    axes.set_ylabel("Variance between sites, %²")
+    key_above(figure, study, drawn)
+    return figure
 
-    Without such sites, the share of reciprocal links is plotted.
+
+@mpl.rc_context(STYLE)
+def rounds(study: StudyRecords, graphs: Mapping[str, Sequence[Graphs]]) -> Figure | None:
+    """Plot absent links and asymmetric pairs over rounds, and links from flipped sites.
+
+    Without sites with flipped labels, the share of reciprocal links is plotted.
     """
     runs = [run for of_strategy in graphs.values() for run in of_strategy]
     if max(len(run.by_round) for run in runs) < 2:
         return None
-    figure, (left, right) = new_figure(3.0, columns=2)
+    figure, (left, middle, right) = new_figure(3.0, columns=3)
     drawn = _lines(left, study, graphs, absent)
-    left.set_title("Absent links, % (own link present)")
+    left.set_title("Absent links, %")
+    _lines(middle, study, graphs, asymmetry)
+    middle.set_title("Asymmetric pairs, %")
     bases = [run.base for run in runs if not math.isnan(run.base)]  # of flipped sites
     if not bases:
         _lines(right, study, graphs, reciprocity)
@@ -146,6 +174,11 @@ def rounds(study: StudyRecords, graphs: Mapping[str, Sequence[Graphs]]) -> Figur
 def absent(run: Graphs, turn: int) -> float:
     """Return the share of absent links, counting every site's link to itself as present."""
     return measure.sparsity(run.by_round[turn], with_self=True)
+
+
+def asymmetry(run: Graphs, turn: int) -> float:
+    """Return the share of pairs that are linked in one direction only."""
+    return 1 - measure.agreement(run.by_round[turn])
 
 
 def wrong(run: Graphs, turn: int) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from statistics import fmean
 
 from fallow.report.blocks import NOTHING, Block, Blocks, Note, Table, show_figure
 from fallow.report.final_table import label_of
-from fallow.report.personal import has_sites
+from fallow.report.personal import has_sites, outcomes
 from fallow.report.section import Section, SectionPosition, Sections
 from fallow.study.records import StudyRecords
 from fallow_papers.dpfl import figures as draw
@@ -19,28 +20,44 @@ def graphs(study: StudyRecords, key: str) -> Blocks:
     result = find.all_graphs(study)
     if not result:
         return []
-    reference = study.study.reference
-    shown = next(iter(result))
-    if reference is not None and reference in result:
-        shown = reference
-    run = result[shown][0]
-    caption = (
-        f"{label_of(run.strategy, study.study)}, seed {run.seed}: a blue square marks a "
-        "site (column) whose model the site of the row averages with its own; an orange "
-        "square marks a candidate that is not used in that round."
-    )
-    words = _describe_links(run)
-    parts: list[Block] = [
-        show_figure(draw.adjacency(run), f"{key}-adjacency", caption, alt=words)
-    ]
+    parts: list[Block] = []
+    for i, (strategy, runs) in enumerate(result.items()):
+        run = runs[0]
+        caption = (
+            f"{label_of(strategy, study.study)}, seed {run.seed}: a blue square marks a site "
+            "(column) whose model the site of the row averages with its own; an orange "
+            "square marks a candidate that is not used in that round."
+        )
+        words = _describe_links(run)
+        name = f"{key}-adjacency-{i}"
+        parts.append(show_figure(draw.adjacency(run), name, caption, alt=words))
     figure = draw.rounds(study, result)
     if figure is not None:
         caption = (
             "Means over seeds. Left: a rising line means fewer collaborators; as in the "
-            "papers, every site's link to itself counts as present."
+            "paper, every site's link to itself counts as present. Middle: pairs of "
+            "sites that are linked in one direction only."
         )
         parts.append(show_figure(figure, f"{key}-links", caption))
     return [*parts, *_numbers(study, result)]
+
+
+def scatter(study: StudyRecords, key: str) -> Blocks:
+    """Return DPFL's Figures 1 and 5 to 7: accuracy and variance of each strategy."""
+    values = outcomes(study)
+    if len(values) < 2:
+        return []
+    caption = (
+        "To the right: sites are more accurate; below: their accuracies are closer. Means "
+        "over seeds; the variance is that between sites."
+    )
+    words = "; ".join(
+        f"{label_of(value.strategy, study.study)} {fmean(value.accuracy):.2f} %, variance "
+        f"{value.variance:.1f}"
+        for value in values
+    )
+    figure = draw.accuracy_and_variance(study, values)
+    return [show_figure(figure, f"{key}-scatter", caption, alt=f"{words}.")]
 
 
 def _describe_links(run: Graphs) -> str:
@@ -139,5 +156,10 @@ def _apart(study: StudyRecords, graphs: dict[str, list[Graphs]]) -> str:
 
 
 SECTIONS = Sections(
-    of_one=(Section("Collaboration graphs", SectionPosition.SITES, graphs, has_sites),)
+    of_one=(
+        Section(
+            "Accuracy and variance of sites", SectionPosition.SITES, scatter, has_sites
+        ),
+        Section("Collaboration graphs", SectionPosition.SITES, graphs, has_sites),
+    )
 )
