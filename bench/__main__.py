@@ -26,6 +26,7 @@ RACES: Mapping[str, str] = {
     "fedavg-mlp": "federated",
     "fedavg-linear-numpy": "federated",
     "fedavg-linear": "federated",
+    "fedavg-cnn": "federated",
     "lenet": "local_training",
     "resnet8": "local_training",
     "k-center": "selection",

@@ -217,6 +217,7 @@ class Phase:
     reference: Literal["numpy", "torch"]
     sites: int = 100
     rounds: int = 10
+    channels_last: bool = False
 
     def race(self, is_quick: bool) -> Race:
         folder = tempfile.TemporaryDirectory()
@@ -239,7 +240,13 @@ class Phase:
     def open(
         self, folder: Path, sites: int, rounds: int, dtype: Literal["float32", "float64"]
     ) -> Task:
-        config = replace(EXPERIMENT, model=Spec(self.model), rounds=rounds, dtype=dtype)
+        config = replace(
+            EXPERIMENT,
+            model=Spec(self.model),
+            rounds=rounds,
+            dtype=dtype,
+            channels_last=self.channels_last,
+        )
         return open_task(config, build_dataset(sites, 100, 28, 1), folder)
 
     def outputs_equal(self, folder: Path) -> bool:
@@ -284,4 +291,11 @@ ENTRIES = (
     Entry("fedavg-mlp", TORCH, 2.3, COMPARED, Phase("mlp", "torch").race),
     Entry("fedavg-linear-numpy", NUMPY, 0.5, COMPARED, Phase("linear", "numpy").race),
     Entry("fedavg-linear", TORCH, 2.3, COMPARED, Phase("linear", "torch").race),
+    Entry(
+        "fedavg-cnn",
+        f"{TORCH}; ours with channels_last=true",
+        0.91,
+        COMPARED,
+        Phase("digits-cnn", "torch", sites=20, rounds=5, channels_last=True).race,
+    ),
 )

@@ -182,7 +182,7 @@ ENTRIES = (
     Entry(
         "k-center",
         "squared lengths once and a product with a vector for each selection, in float64",
-        bar=2.5,
+        bar=2.0,
         compared="the 500 selections that were timed: identical",
         prepare=race_core_set,
     ),

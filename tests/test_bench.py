@@ -31,6 +31,7 @@ DOES_MORE = {
     "leverage",
     "fedavg-mlp-numpy",
     "fedavg-linear-numpy",
+    "fedavg-cnn",
     "closed-form-totals",
     "closed-form-left-out",
     "convolution",
@@ -59,6 +60,7 @@ def test_a_quick_race_compares_outputs_and_has_every_column() -> None:
     "name",
     [
         "k-center",
+        "max-herding",
         "badge",
         "k-means",
         pytest.param("fedavg-mlp-numpy", marks=pytest.mark.long),
@@ -220,7 +222,13 @@ def test_a_row_names_outputs_that_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["closed-form-totals", "closed-form-left-out", "closed-form-cycle"]
+    "name",
+    [
+        "closed-form-totals",
+        "closed-form-left-out",
+        "closed-form-classes",
+        "closed-form-cycle",
+    ],
 )
 def test_the_closed_form_is_that_of_the_rows_of_all_sites(name: str) -> None:
     assert entry(name).run(is_quick=True).outputs_equal

@@ -194,6 +194,16 @@ def test_images_in_the_other_memory_layout_train_the_same_model() -> None:
         assert_agree(a.sent, b.sent)
 
 
+def test_images_of_one_channel_have_the_other_memory_layout_too() -> None:
+    x = torch.randn(5, 1, 6, 4)[1:]  # with an offset in memory
+    images = loop(norm, channels_last=True).images(x)
+    assert torch.equal(images, x)
+    maps = torch.nn.Conv2d(1, 2, 3)(images[torch.tensor([3, 1])])
+    assert maps.is_contiguous(memory_format=torch.channels_last)
+    plain = loop(norm).images(x)
+    assert torch.nn.Conv2d(1, 2, 3)(plain).is_contiguous()
+
+
 def test_augmented_images_come_from_a_stream_for_each_step() -> None:
     value, training_config = jobs(norm, (8, 4)), config_of(SGD, augment=("flip", "crop2"))
     once, twice = (loop(norm).fit(FedAvg(), training_config, 0, value) for _ in range(2))
