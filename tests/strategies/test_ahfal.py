@@ -156,7 +156,7 @@ def test_a_site_with_few_labels_of_a_class_scores_it_by_both_models() -> None:
     # class 0 is certain for the local and uncertain for the global model
     local = certain([0, 0, 1, 1], [3, 3.1, 2, 2.1])
     common = certain([0, 0, 1, 1], [0, 0.1, 9, 9.1])
-    high = {"tau": 0.0, "balance": "none"}
+    high: dict[str, Any] = {"tau": 0.0, "balance": "none"}
     site = {"a": Table(local, common, labels_with_counts(1, 5, 5))}
     assert simulation(site, AHFAL(**high)).selected(2)["a"] == [2, 3]
     assert simulation(site, AHFAL(**high, few_labels=1)).selected(2)["a"] == [2, 3]

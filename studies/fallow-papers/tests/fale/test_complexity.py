@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from fallow_papers.fale.theory import (
+from fallow_papers.fale.complexity import (
     constant_factor,
     draws_for_embedding,
     draws_for_relative_error,

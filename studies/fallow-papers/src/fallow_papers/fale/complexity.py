@@ -2,7 +2,7 @@
 
 The paper states orders of magnitude.  The factors in front of them are parameters here.
 
-    python -m fallow_papers.fale.theory        measured and promised excess error, by draws
+    python -m fallow_papers.fale.complexity        measured and promised excess error, by draws
 """
 
 from __future__ import annotations

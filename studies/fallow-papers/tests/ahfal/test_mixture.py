@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow_papers.ahfal.theory import (
+from fallow_papers.ahfal.mixture import (
     EstimateErrors,
     best_weight,
     is_hybrid_better,
