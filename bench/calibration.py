@@ -45,7 +45,11 @@ def calibration_error(probabilities: Tensor, y: Tensor) -> float:
 def errors_of(config: str, strategy: str, seed: int) -> tuple[float, float]:
     """Return the calibration error with the selected temperature and with T = 1."""
     run = fl.run(
-        config=config, strategy=strategy, training="closed-form", seed=seed, progress=False
+        config=config,
+        strategy=strategy,
+        training="closed-form:unlabeled=off",
+        seed=seed,
+        progress=False,
     )
     test = open_data(run.config, seed)
     chosen = torch.from_numpy(run.predict_proba(test.x_test))

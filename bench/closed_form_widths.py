@@ -36,7 +36,9 @@ def race(widths: Sequence[int], rows: int, rounds: int, repeats: int) -> list[fl
     """Return the median CPU seconds of FedAvg and of each number of features."""
     phases = [phase(features(rows, PIXELS), "mlp", fedavg(), rounds)]
     for width in widths:
-        phases.append(phase(features(rows, width), "linear", ClosedForm(), 1))
+        phases.append(
+            phase(features(rows, width), "linear", ClosedForm(unlabeled="off"), 1)
+        )
     seconds: list[list[float]] = [[] for _ in phases]
     for _ in range(repeats):
         for of_phase, one in zip(seconds, phases, strict=True):

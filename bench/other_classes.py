@@ -99,7 +99,7 @@ def compare(dataset: Dataset, seed: int) -> dict[str, list[float]]:
     body = train_body(known, seed)
     shape = tuple(known.x.shape[1:])
     untrained = build_model(NETWORK, shape, middle, stream(seed, "untrained"))
-    solved = {"training": "closed-form"}
+    solved = {"training": "closed-form:unlabeled=off"}
     return {
         "closed form, body trained on the other classes": score(
             new, seed, encoder=body, **solved

@@ -42,7 +42,15 @@ def run_closed_form() -> None:
     """Run a closed-form study with 2,000 features."""
     sites = fl.Federation(fl.load("digits"), fl.Dirichlet(0.5), sites=10)
     encoder = fl.encoders.Fourier(features=2000)
-    fl.run(sites, "random", encoder=encoder, budget=10, cycles=3, progress=False)
+    fl.run(
+        sites,
+        "random",
+        encoder=encoder,
+        training="closed-form:unlabeled=off",
+        budget=10,
+        cycles=3,
+        progress=False,
+    )
 
 
 def main() -> int:

@@ -93,7 +93,7 @@ NETWORK = ExperimentConfig(
 SOLVED = replace(
     NETWORK,
     model=Spec("linear"),
-    training=Spec("closed-form"),
+    training=Spec("closed-form", {"unlabeled": "off"}),
     encoder=Spec("identity"),
     rounds=1,
 )
@@ -314,7 +314,7 @@ def labeled_site(features: FeatureFile) -> LocalSite:
     fresh = layout.flatten(network)
     methods: Methods = {
         "query": Random(),
-        "training": ClosedForm(),
+        "training": ClosedForm(unlabeled="off"),
         "plain": FedAvg(),
     }
     parts = RunComponents(
@@ -341,7 +341,7 @@ def measure_site(folder: str, rows: int) -> Line:
     site = labeled_site(write_features(path, rows))
     before = memory_at_most()
     view = SiteView(site, 0)
-    method = ClosedForm()
+    method = ClosedForm(unlabeled="off")
     try:
         began = time.process_time()
         reply = method.totals(view)

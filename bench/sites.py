@@ -30,7 +30,7 @@ def measure_run(sites: int, filters: int) -> tuple[float, float, float]:
         sites=sites,
         strategy="random",
         encoder=fl.Convolution(filters=filters),
-        training="closed-form",
+        training="closed-form:unlabeled=off",
         initial=0.05,
         budget=0.05,
         cycles=1,

@@ -33,8 +33,8 @@ CONVOLUTIONAL = {
     ),
 }
 TRAINERS: Mapping[str, Mapping[str, Any]] = {
-    "closed form, random filters": {"training": "closed-form"},
-    "closed form, fourier": {"training": "closed-form", "encoder": "fourier"},
+    "closed form, random filters": {"training": "closed-form:unlabeled=off"},
+    "closed form, fourier": {"training": "closed-form:unlabeled=off", "encoder": "fourier"},
     "FedAvg, small network, 15 rounds": {},
     "the same with exact head": {"head": "exact"},
     "FedAvg, convolutional network, 30 rounds": CONVOLUTIONAL,

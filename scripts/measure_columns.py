@@ -29,7 +29,7 @@ def measure(
         run = fl.run(
             federation,
             fl.Random(),
-            training=fl.ClosedForm(),
+            training=fl.ClosedForm(unlabeled="off"),
             encoder=encoder,
             initial=labels // sites,
             cycles=0,

@@ -40,6 +40,7 @@ def measure(data: fl.Dataset, alpha: float, seed: int) -> list[float]:
     )
     run = fl.run(
         federation,
+        training=fl.ClosedForm(unlabeled="off"),  # as in the published measurement
         initial=0.1,
         cycles=0,
         coverage=COVERAGE,

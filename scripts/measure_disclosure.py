@@ -73,7 +73,7 @@ def embed(data: fl.Dataset) -> fl.Dataset:
         fl.Federation(data, fl.IID(), sites=3),
         fl.Random(),
         encoder=fl.Convolution(),
-        training=fl.ClosedForm(),
+        training=fl.ClosedForm(unlabeled="off"),
         initial=4,
         cycles=0,
         progress=False,
@@ -97,7 +97,7 @@ def read_paragraphs() -> tuple[list[str], list[str]]:
 
 def measure(name: str, sums: str, data_dir: Path) -> Iterator[AttackResult]:
     """Yield the attacks on one run."""
-    settings: dict[str, Any] = {"training": fl.ClosedForm()}
+    settings: dict[str, Any] = {"training": fl.ClosedForm(unlabeled="off")}
     if sums != "exact":
         settings["training"] = fl.ClosedForm(delta=DELTA)
         settings["privacy"] = fl.Privacy(epsilon=float(sums))

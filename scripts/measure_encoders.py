@@ -94,7 +94,7 @@ def encode(dataset: fl.Dataset, x: torch.Tensor, encoder: str) -> Floats:
         run = fl.run(
             fl.Federation(dataset, fl.IID(), sites=2),
             "random",
-            training="closed-form",
+            training="closed-form:unlabeled=off",
             encoder=encoder,
             initial=20,
             cycles=0,

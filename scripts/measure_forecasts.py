@@ -69,7 +69,7 @@ def run_all(
                 run = fl.run(
                     simulation,
                     "margin",
-                    training="closed-form",
+                    training="closed-form:unlabeled=off",
                     evaluation_fraction=fraction,
                     seed=seed,
                     progress=False,

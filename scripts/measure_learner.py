@@ -34,7 +34,6 @@ from scipy.sparse import csr_array
 import fallow as fl
 from fallow.core.names import OWN
 from fallow.experiment.predict import features_of
-from fallow.training.parts import self_training
 from fallow.training.parts.closed_form import FEW_A_CLASS, STRONGEST
 from fallow.training.parts.ridge import LinearHead, head_of_solved
 from fallow.training.parts.self_training import (
@@ -166,7 +165,7 @@ def prepare(task: Task, packages: Path, folder: Path) -> None:
         run = fl.run(
             federation,
             "random",
-            training="closed-form",
+            training="closed-form:unlabeled=off",
             encoder=task.encoder,
             initial=20,
             cycles=0,
@@ -645,7 +644,6 @@ TIMED = 25_000
 def measure_time() -> None:
     """Print CPU seconds of the two slow parts of a site with `TIMED` examples, by one thread."""
     torch.set_num_threads(1)
-    self_training.MANY = TIMED  # single precision, as for larger sites
     z = torch.randn(TIMED, DIRECTIONS, generator=torch.Generator().manual_seed(0))
     start = time.process_time()
     connections = connect(z)

@@ -31,6 +31,9 @@ from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
 from fallow.transport.serialized import SerializingChannel
 
+PLAIN = "closed-form:unlabeled=off"
+"""Training of tests that are not about self-training, which would make them slower."""
+
 
 @dataclass(frozen=True)
 class Table:

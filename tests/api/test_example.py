@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from torch import nn
 
 import fallow as fl
+from tests.simulations import PLAIN
 
 RUN = """
 import fallow as fl
@@ -63,14 +64,17 @@ def test_a_run_of_the_example(elsewhere: Path) -> None:
     assert os.listdir(elsewhere) == []
 
 
+QUICK = f"seeds=2, encoder=fl.Convolution(filters=8), training={PLAIN!r}"
+
+
 @pytest.mark.long
 def test_a_comparison_of_the_example(elsewhere: Path) -> None:
-    """Run the comparison of the home page with two of its ten seeds, on fewer features."""
+    """Run the comparison of the home page with two of its ten seeds, without self-training."""
     names = {
         "fl": fl,
         "simulation": fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=10),
     }
-    exec(COMPARE.replace("seeds=10", "seeds=2, encoder=fl.Convolution(filters=8)"), names)
+    exec(COMPARE.replace("seeds=10", QUICK), names)
     study = names["study"]
     assert isinstance(study, fl.Study)
     assert (elsewhere / "runs/a/study.json").exists()

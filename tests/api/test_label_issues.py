@@ -15,6 +15,7 @@ from sklearn.metrics import average_precision_score
 
 import fallow as fl
 from fallow.experiment.predict import features_of
+from tests.simulations import PLAIN
 
 DIGITS = fl.load("digits")
 CLASSES = np.array(DIGITS.classes)
@@ -33,7 +34,7 @@ def with_wrong_labels(share: float) -> tuple[fl.Dataset, np.ndarray]:
 def test_wrong_labels_come_first_with_the_right_class() -> None:
     data, is_wrong = with_wrong_labels(0.1)
     federation = fl.Federation(data, fl.Dirichlet(alpha=0.1), sites=4)
-    run = fl.run(federation, **SETTINGS)
+    run = fl.run(federation, training=PLAIN, **SETTINGS)
     issues = run.find_label_issues()
     assert len(issues) == len(run.labels) == 288
     assert issues["score"].is_monotonic_increasing
@@ -128,10 +129,10 @@ def test_a_run_states_what_the_ranking_needs() -> None:
     )
     with pytest.raises(ValueError, match=f"{needs}, .* closed-form:delta=1e-05"):
         noisy.find_label_issues()
-    settings = {**SETTINGS, "training": "closed-form", "budget": 3, "cycles": 1}
+    settings = {**SETTINGS, "training": PLAIN, "budget": 3, "cycles": 1}
     later = fl.run(DIGITS, sites=2, **settings)
     with pytest.raises(ValueError, match="n is 0; give a whole number of labels"):
         later.find_label_issues(n=0)
-    few = fl.run(DIGITS, sites=1, **{**SETTINGS, "initial": 2})
+    few = fl.run(DIGITS, sites=1, training=PLAIN, **{**SETTINGS, "initial": 2})
     with pytest.raises(ValueError, match=r"the run has 2 labels, .* at least 3"):
         few.find_label_issues()

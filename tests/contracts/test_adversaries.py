@@ -71,7 +71,7 @@ METHODS += [
     *(AHFAL(tau_scale="count"), FALE(mode="fedsvd"), FALE(mode="tsqr", allot="site")),
     *(Pivotal(allot="site"), Entropy(model="average"), FedAvg(bn="local")),
     *(ClosedForm(balance="class", passes=2, local_head="own"), ClosedForm(reveal="head")),
-    *(ClosedForm(delta=1e-5), ClosedForm(unlabeled="auto")),
+    *(ClosedForm(delta=1e-5), ClosedForm(unlabeled="off")),
     ClosedForm(balance="class", label_ranks=True),
     *(Scaling(True, True), Scaling(True, True, of_cells=True)),
     *(

@@ -214,7 +214,7 @@ def run_training(name: str, fields: Mapping[str, Any]) -> str:
     if "least-squares" in algorithm.contract.tags:
         settings = {}
     if name.startswith("ClosedForm"):
-        settings = {"encoder": "fourier:features=16"}
+        settings = {"encoder": "fourier:features=30"}  # enough for self-training
     if name == "DPFL":
         settings |= {"validation": 0.3, "rounds": 8}  # including 2 of preprocessing
     is_weighted = "weighted" in {field.name for field in dataclasses.fields(algorithm)}

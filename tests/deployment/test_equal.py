@@ -117,14 +117,14 @@ STUDIES: dict[str, dict[str, Any]] = {
     },
     "unlabeled examples in a head in closed form": {
         **CLOSED,
-        "training": Spec("closed-form", {"shown": "parts", "unlabeled": "auto"}),
+        "training": Spec("closed-form", {"shown": "parts"}),
         "initial": 14,
         "budget": 3,
         "cycles": 1,
     },
     "unlabeled examples in a head in closed form with secure sums": {
         **CLOSED,
-        "training": Spec("closed-form", {"unlabeled": "auto"}),
+        "training": Spec("closed-form"),
         "initial": 14,
         "budget": 3,
         "privacy": Privacy(secure_sum=True),

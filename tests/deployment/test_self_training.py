@@ -22,12 +22,13 @@ from fallow.training.parts.ridge import TEMPERATURES
 from tests.deployment.simulations import NAMES, Federation, federation, rows
 from tests.deployment.test_closed_form import CLOSED
 from tests.deployment.test_closed_form_killed import EXPERIMENT, check
+from tests.each import each_of
 
 UNLABELED: dict[str, Any] = {
     **CLOSED,
     "initial": 20,
     "encoder": Spec("fourier", {"features": 32}),
-    "training": Spec("closed-form", {"unlabeled": "auto"}),
+    "training": Spec("closed-form"),
     "privacy": Privacy(secure_sum=True),
 }
 CALLS = ("class_counts", *4 * ["totals"], "totals", "left_out")
@@ -50,6 +51,10 @@ def test_a_site_is_told_what_leaves_it(tmp_path: Path) -> None:
     assert "class probabilities of all examples" in listed["soft_labels"]
     assert any(
         "64 principal directions of the features of all examples" in line
+        for line in describe_study(simulation.sites["basel"])
+    )
+    assert any(
+        "self-training on unlabeled examples in 17 more exchanges" in line
         for line in describe_study(simulation.sites["basel"])
     )
     assert any(
@@ -85,19 +90,23 @@ def test_a_site_killed_while_it_learns_from_unlabeled_examples_ends_with_the_sam
     assert set(deadly) == set(deaths)
 
 
-def test_it_is_refused_for_regression_in_one_sentence(tmp_path: Path) -> None:
+@each_of("classes, features", [(0, 32), (3, 29)])
+def test_for_regression_and_with_few_features_sites_refuse_to_read_unlabeled_examples(
+    classes: int, features: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     config = ExperimentConfig("hospitals", **{**UNLABELED, "strategy": Spec("random")})
-    with pytest.raises(
-        ValueError, match="closed-form:unlabeled=auto:reveal=head requires classes"
-    ):
-        build_study(federation(tmp_path, config, rows(NAMES[:3], classes=0)).agreement)
+    config = replace(config, encoder=Spec("fourier", {"features": features}))
+    data = rows(NAMES[:3], classes=classes)
+    folder = tmp_path_factory.mktemp("study")
+    training = build_study(federation(folder, config, data).agreement).methods["training"]
+    assert set(training.contract.disclosures) == {"totals", "fitted"}
 
 
 # -- replies -------------------------------------------------------------------------------
 
 
 def test_more_held_out_examples_than_labels_are_refused() -> None:
-    held_out = declared(ClosedForm(unlabeled="auto"))["held_out"].returns
+    held_out = declared(ClosedForm())["held_out"].returns
     assert held_out is not None
     answer = {
         "squared": torch.zeros(3),

@@ -18,6 +18,7 @@ from fallow.core.build import names
 from fallow.settings.config import ExperimentConfig
 from fallow.study.cite import cite_strategies
 from fallow.training import personal
+from tests.simulations import PLAIN
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL: dict[str, Any] = {"sites": 2, "cycles": 0, "rounds": 1, "progress": False}
@@ -76,7 +77,7 @@ def test_a_study_cites_what_each_strategy_used_once(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_encoder_that_suits_the_shape_is_cited() -> None:
-    pictures = fl.run("digits", "random", **{**SMALL, "rounds": None})
+    pictures = fl.run("digits", training=PLAIN, **{**SMALL, "rounds": None})
     assert "coates2012learning" in find_keys(pictures.cite())
     rng = np.random.default_rng(1)
     table = fl.from_arrays(rng.normal(size=(80, 3)), np.arange(80) % 2)

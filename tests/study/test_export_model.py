@@ -18,8 +18,14 @@ import fallow as fl
 from fallow.cli.app import build_app
 from fallow.encoders.convolution import pool_matrix
 from tests.each import mark_long
+from tests.simulations import PLAIN
 
-SETTINGS: dict[str, Any] = {"sites": 3, "cycles": 0, "progress": False}
+SETTINGS: dict[str, Any] = {
+    "sites": 3,
+    "cycles": 0,
+    "training": PLAIN,
+    "progress": False,
+}
 
 
 class TwoConvolutions(nn.Module):
@@ -39,7 +45,7 @@ def run_on_digits(**settings: Any) -> tuple[fl.Run, np.ndarray]:
     digits = fl.load("digits")
     if "rounds" in settings:
         settings["training"] = "fedavg"
-    return fl.run(digits, "random", **SETTINGS, **settings), digits.x_test.numpy()
+    return fl.run(digits, "random", **{**SETTINGS, **settings}), digits.x_test.numpy()
 
 
 def run_on_cells_that_are_empty() -> tuple[fl.Run, np.ndarray]:

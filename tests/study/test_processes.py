@@ -16,6 +16,7 @@ import torch
 
 import fallow as fl
 from fallow.core.view import View
+from tests.simulations import PLAIN
 
 PARENT = """
 import multiprocessing, os, signal, time
@@ -103,7 +104,13 @@ def test_a_forked_process_frees_no_garbage_of_its_parent(tmp_path: Path) -> None
         Finalized(tmp_path / "freed")
         federation = fl.Federation("digits", "iid", sites=2)
         study = fl.compare(
-            federation, first_rows, seeds=2, cycles=1, jobs=2, progress=False
+            federation,
+            first_rows,
+            training=PLAIN,
+            seeds=2,
+            cycles=1,
+            jobs=2,
+            progress=False,
         )
     finally:
         gc.enable()

@@ -13,11 +13,12 @@ from fallow.core.ask import Ask, Channel
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import Delivered, Request
-from fallow.core.methods import Methods
+from fallow.core.methods import Methods, TrainingAlgorithm
 from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State, Values
 from fallow.engine import Loop, row_loss
+from fallow.experiment.methods import narrow_training
 from fallow.models.networks import Linear
 from fallow.privacy.secure_sum import SecureSum
 from fallow.privacy.settings import Privacy
@@ -30,7 +31,6 @@ from fallow.training.personal import ClosedFormHeads
 from fallow.transport.serialized import SerializingChannel
 from tests.simulations import Forgetful
 
-Method = ClosedForm | ClosedFormHeads
 CLASSES = 4
 FEATURES = 6
 
@@ -100,7 +100,7 @@ class Hospitals:
 
     members: dict[SiteId, LocalSite]
     channel: Overheard
-    method: Method
+    method: TrainingAlgorithm
 
     def solve(self) -> State:
         """Train one round; return the final state of the coordinator."""
@@ -122,7 +122,7 @@ class Hospitals:
 
 def hospitals(
     rows: Rows,
-    method: Method,
+    method: ClosedForm | ClosedFormHeads,
     parts_of: Sequence[Sequence[int]],
     *,
     is_class: bool = True,
@@ -143,12 +143,14 @@ def hospitals(
         "w": torch.zeros(layout.d, dtype=torch.float64),
         "stats": torch.zeros(0, dtype=torch.float64),
     }
+    classes = outputs if is_class else 0
     methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
+    methods = narrow_training(methods, features, classes)
     parts = RunComponents(
         model,
         layout,
         methods,
-        outputs if is_class else 0,
+        classes,
         0,
         lambda generator: zero,
         noise="seeded",
@@ -166,7 +168,7 @@ def hospitals(
         members[name] = site
     loss = row_loss("classification" if is_class else "regression")
     channel = carried(members, Loop(model, layout, loss))
-    return Hospitals(members, Overheard(channel), method)
+    return Hospitals(members, Overheard(channel), methods["training"])
 
 
 def weights_of(state: State, outputs: int = CLASSES) -> tuple[Tensor, Tensor]:

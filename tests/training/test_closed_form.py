@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -617,8 +618,8 @@ SIZES = {"features": FEATURES, "classes": CLASSES, "outputs": CLASSES}
 
 
 def refuse(function: str, **args: object) -> str | None:
-    """Return why a site rejects arguments of a client function of the default settings."""
-    method = ClosedForm(reveal="head") if function == "fitted" else ClosedForm()
+    """Return why a site rejects arguments of a client function without self-training."""
+    method = ClosedForm(reveal="head" if function == "fitted" else "path", unlabeled="off")
     takes = declared(method)[function].takes
     assert takes is not None
     return find_wrong_argument(takes, args, SenderFacts(SIZES, room=1e-6))
@@ -635,9 +636,10 @@ def test_weights_and_centers_that_were_not_agreed_on_are_refused() -> None:
 
 
 def test_a_site_answers_to_nothing_that_the_settings_never_ask() -> None:
-    assert set(ClosedForm().contract.disclosures) == {"totals", "left_out"}
-    assert set(ClosedForm(reveal="head").contract.disclosures) == {"totals", "fitted"}
-    everything = ClosedForm(balance="class", passes=2, local_head="own")
+    plain = partial(ClosedForm, unlabeled="off")
+    assert set(plain().contract.disclosures) == {"totals", "left_out"}
+    assert set(plain(reveal="head").contract.disclosures) == {"totals", "fitted"}
+    everything = plain(balance="class", passes=2, local_head="own")
     assert set(everything.contract.disclosures) == {
         *("class_counts", "center", "totals", "left_out", "local"),
     }

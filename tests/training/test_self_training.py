@@ -23,7 +23,7 @@ from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
-from fallow.training.parts.self_training import has_enough
+from fallow.training.parts.self_training import find_neighbors, has_enough
 from fallow.transport.serialized import SerializingChannel
 from tests.each import each_of
 from tests.training.closed import CLASSES, Hospitals, Rows, hospitals, weights_of
@@ -33,6 +33,7 @@ FEATURES = 48
 LABELED = 80
 FEW = 40
 UNLABELED = 300
+PLAIN = ClosedForm(unlabeled="off")
 PARTS = (range(0, 25), range(25, 31), range(31, LABELED))
 
 
@@ -68,7 +69,7 @@ def sites_of(
     """
     sites = hospitals(
         rows,
-        method or ClosedForm(unlabeled="auto"),
+        method or ClosedForm(),
         parts,
         secure=secure,
         carried=carried,
@@ -209,7 +210,7 @@ def test_with_few_labels_it_is_the_formula_with_a_weight_by_their_number(
     few = first(rows, FEW)
     own = [[at for at in part if at < FEW] for part in division]
     state = sites_of(few, unlabeled, own).solve()
-    supervised = sites_of(few, unlabeled, own, ClosedForm()).solve()
+    supervised = sites_of(few, unlabeled, own, PLAIN).solve()
     penalty = float(supervised["penalty"])
     plain = fit(few.z.numpy(), np.eye(CLASSES)[few.y.numpy()], penalty * FEW)
     parts = parts_of(few, unlabeled, own)
@@ -263,10 +264,19 @@ def test_it_depends_on_the_distribution_over_sites() -> None:
     assert (shared["w"] - whole["w"]).abs().max() > 1e-3
 
 
+def test_a_large_site_compares_every_third_example_with_one_another() -> None:
+    z = clusters()[1][:31]
+    cosines, at = find_neighbors(z, largest=12)
+    for group in range(3):
+        expected = find_neighbors(z[group::3])
+        assert torch.equal(at[group::3], group + 3 * expected[1][:, : at.shape[1]])
+        assert_close(cosines[group::3], expected[0][:, : at.shape[1]])
+
+
 def test_centered_features_give_the_same_model() -> None:
     rows, unlabeled = clusters()
     plain = sites_of(rows, unlabeled, PARTS).solve()
-    method = ClosedForm(unlabeled="auto", passes=2)
+    method = ClosedForm(passes=2)
     centered = sites_of(rows, unlabeled, PARTS, method).solve()
     assert_close(centered["w"], plain["w"], rtol=0, atol=1e-8)
 
@@ -290,7 +300,7 @@ def test_it_is_the_same_as_bytes() -> None:
 @each_of("settings", [{"balance": "class"}, {"reveal": "head"}, {"penalty": 0.01}])
 def test_it_works_with_other_settings(settings: dict[str, object]) -> None:
     rows, unlabeled = clusters()
-    method = ClosedForm(unlabeled="auto", **settings)  # type: ignore[arg-type]
+    method = ClosedForm(**settings)  # type: ignore[arg-type]
     state = sites_of(rows, unlabeled, PARTS, method).solve()
     weight, bias = weights_of(state)
     assert ((rows.z @ weight + bias).argmax(1) == rows.y).double().mean() > 0.9
@@ -303,7 +313,7 @@ def test_it_gains_accuracy_where_classes_are_clusters() -> None:
         draw = stream(seed, "clusters")
         truth = torch.randint(CLASSES, (LABELED + UNLABELED,), generator=draw)[LABELED:]
         scores = []
-        for method in (ClosedForm(), ClosedForm(unlabeled="auto")):
+        for method in (PLAIN, ClosedForm()):
             state = sites_of(first(rows, 20), unlabeled, [range(20)], method).solve()
             weight, bias = weights_of(state)
             is_right = (unlabeled @ weight + bias).argmax(1) == truth
@@ -323,9 +333,9 @@ def test_the_supervised_model_stays_with_few_features_or_without_unlabeled_examp
     rows, more = clusters(features=features)
     parts = [range(0, 10), range(10, LABELED)]
     state = sites_of(rows, more[:unlabeled], parts).solve()
-    supervised = sites_of(rows, more[:unlabeled], parts, ClosedForm()).solve()
+    supervised = sites_of(rows, more[:unlabeled], parts, PLAIN).solve()
     assert torch.equal(state["w"], supervised["w"])
-    assert float(state["unlabeled"]) == 0
+    assert float(state.get("unlabeled", 0)) == 0
 
 
 def test_without_any_label_the_model_stays() -> None:
@@ -344,22 +354,38 @@ def test_few_labels_of_any_class_are_counted_by_class_and_in_all() -> None:
 # -- refusals --------------------------------------------------------------------------
 
 
-def test_it_is_refused_with_differential_privacy() -> None:
-    with pytest.raises(ValueError, match="unlabeled is 'auto' and its delta 1e-05"):
-        ClosedForm(unlabeled="auto", delta=1e-5)
+@each_of(
+    "method, features, classes, text",
+    [
+        (ClosedForm(), 40, 4, "self-training on unlabeled examples in 17 more exchanges"),
+        (ClosedForm(), 39, 4, "no self-training, because there are fewer than 10 per"),
+        (ClosedForm(), 39, 0, ""),
+        (ClosedForm(delta=1e-5), 40, 4, "no self-training, because delta is set"),
+        (PLAIN, 40, 4, ""),
+    ],
+)
+def test_data_and_noise_decide_whether_it_is_used(
+    method: ClosedForm, features: int, classes: int, text: str
+) -> None:
+    narrowed = method.narrowed_to(features, classes)
+    described = method.describe_extras(features, classes)
+    assert described.startswith(text)
+    assert bool(described) == bool(text)
+    assert narrowed.learns_unlabeled == described.startswith("self-training")
+    assert ("soft_labels" in declared(narrowed)) == narrowed.learns_unlabeled
 
 
 def test_an_unknown_value_is_refused() -> None:
     with pytest.raises(
-        ValueError, match="unlabeled is 'always'; it must be 'off' or 'auto'"
+        ValueError, match="unlabeled is 'always'; it must be 'auto' or 'off'"
     ):
         ClosedForm(unlabeled="always")  # type: ignore[arg-type]
 
 
 def test_without_it_no_function_is_allowed_that_reads_unlabeled_examples() -> None:
     own = {"example_totals", "connect", "soft_labels", "held_out", "class_counts"}
-    assert not own & declared(ClosedForm()).keys()
-    assert own <= declared(ClosedForm(unlabeled="auto")).keys()
+    assert not own & declared(PLAIN).keys()
+    assert own <= declared(ClosedForm()).keys()
 
 
 def view() -> SiteView:
@@ -406,7 +432,7 @@ SOFT = {**models(), **models(prefix="plain_"), "wanted": SHARES, "shares": SHARE
 def test_a_site_refuses_other_arguments(
     function: str, args: dict[str, object], why: str
 ) -> None:
-    takes = declared(ClosedForm(unlabeled="auto"))[function].takes
+    takes = declared(ClosedForm())[function].takes
     assert takes is not None
     known = SenderFacts({"features": FEATURES, "classes": CLASSES, "outputs": CLASSES})
     assert why in str(find_wrong_argument(takes, args, known))
@@ -414,7 +440,7 @@ def test_a_site_refuses_other_arguments(
 
 @each_of("n", [0, 7])
 def test_a_site_refuses_models_that_are_not_one_for_each_fold(n: int) -> None:
-    method = ClosedForm(unlabeled="auto")
+    method = ClosedForm()
     with pytest.raises(Refusal, match=f"{n} models were received instead of 5 of each"):
         method.held_out(view(), **models(n))
     shares = torch.ones(n, CLASSES)

@@ -121,6 +121,19 @@ class LabelRanking(Protocol):
 
 
 @runtime_checkable
+class DataDependentTraining(Protocol):
+    """A training algorithm with a part that not all data allow, such as self-training."""
+
+    def narrowed_to(self, features: int, classes: int) -> TrainingAlgorithm:
+        """Return the algorithm for data with so many features and classes (0: regression)."""
+        ...
+
+    def describe_extras(self, features: int | None, classes: int) -> str:
+        """Return whether the part is used with such data, and why not, or ""."""
+        ...
+
+
+@runtime_checkable
 class FinalTraining(Protocol):
     """A training algorithm with local work after the last round of a phase, such as fine-tuning.
 

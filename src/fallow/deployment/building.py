@@ -43,7 +43,12 @@ from fallow.experiment.encoding import (
     with_encoder,
 )
 from fallow.experiment.measuring import find_measurements, refuse_without_sites
-from fallow.experiment.methods import ModelMaker, executor_of, methods_of
+from fallow.experiment.methods import (
+    ModelMaker,
+    executor_of,
+    methods_of,
+    narrow_training,
+)
 from fallow.experiment.scale import is_standardized
 from fallow.experiment.suitability import check_task
 from fallow.measurements.description import (
@@ -106,7 +111,9 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     model = maker.build(stream(agreement.seed, "template"))
     layout = Layout.of(model)
 
-    chosen = methods_of(config, policy=names)
+    chosen = narrow_training(
+        methods_of(config, policy=names), math.prod(shape), len(schema.classes)
+    )
     methods = with_encoder(chosen, encoder, measured, schema.missing)
     check_tuning(config, methods)
     _add_label_ranks(agreement, methods)

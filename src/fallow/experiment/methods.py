@@ -17,7 +17,7 @@ from torch import nn
 
 from fallow import strategies, training
 from fallow.core.build import build, find
-from fallow.core.methods import Method, Methods, Query
+from fallow.core.methods import DataDependentTraining, Method, Methods, Query
 from fallow.core.model_vectors import Layout
 from fallow.core.names import OWN, NamePolicy, own_class
 from fallow.core.training_config import TrainingConfig
@@ -116,6 +116,19 @@ def methods_of(
     if evaluation_set is not None:
         values["evaluation_set"] = evaluation_set
     return values
+
+
+def narrow_training(methods: Methods, features: int, classes: int) -> Methods:
+    """Return the algorithms with the parts of training that the data allow.
+
+    features: of an encoded example; classes: their number, or 0 for regression.
+    """
+    training = methods["training"]
+    if not isinstance(training, DataDependentTraining):
+        return methods
+    narrowed = methods.copy()
+    narrowed["training"] = training.narrowed_to(features, classes)
+    return narrowed
 
 
 def is_personal(method: Method) -> bool:

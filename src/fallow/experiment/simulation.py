@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
@@ -56,6 +57,7 @@ from fallow.experiment.methods import (
     is_personal,
     is_shared,
     methods_of,
+    narrow_training,
     placement_of,
 )
 from fallow.experiment.rows import draw_flipped_sites, open_data, split_rows, split_tests
@@ -418,7 +420,10 @@ def _choose_methods(
     flipped: Sequence[SiteId],
 ) -> Methods:
     """Return the algorithms of a configuration, with those for encoding and empty cells."""
-    chosen = methods_of(config, flipped)
+    shape = shape_after(encoder, tuple(dataset.x.shape[1:]))
+    chosen = narrow_training(
+        methods_of(config, flipped), math.prod(shape), dataset.n_classes
+    )
     if config.standardize == "ranges":
         raise ValueError(
             "standardize is 'ranges', but only real sites agree on ranges of columns (in "

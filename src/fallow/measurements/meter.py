@@ -16,7 +16,7 @@ from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
 from fallow.core.client import Declaration, list_declared
-from fallow.core.methods import Methods, methods_by_owner
+from fallow.core.methods import DataDependentTraining, Methods, methods_by_owner
 from fallow.core.values import Numbers, Optional, knows_shape, shape_of
 from fallow.core.view import FOLDS
 from fallow.core.wording import is_small, show_count
@@ -216,6 +216,9 @@ def count_planned(methods: Methods, sizes: Mapping[str, int], width: int) -> int
     """
     of_width = fill_sizes({**sizes, "features": width, "inputs": width})
     by_owner = methods_by_owner(methods)
+    training = methods["training"]
+    if isinstance(training, DataDependentTraining):
+        by_owner["training"] = training.narrowed_to(width, sizes["classes"])
     total = 0
     for owner in PLANNED:
         if owner not in by_owner:

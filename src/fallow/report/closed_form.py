@@ -20,7 +20,6 @@ from fallow.study.names import heading
 from fallow.study.records import StudyRecords
 from fallow.training.parts.closed_form import FEW_A_CLASS, STRONGEST
 from fallow.training.parts.ridge import PENALTIES
-from fallow.training.parts.self_training import FEATURES_A_CLASS
 
 COLUMNS = 5
 """Maximum number of cycles with a column."""
@@ -233,7 +232,7 @@ def _explain_weight(weight: float, gains: list[float], *, is_compared: bool) -> 
         return "by cross-validation"
     if weight:
         return "by the number of labels"
-    return f"fewer than {FEATURES_A_CLASS} features per class, or no unlabeled example"
+    return "no unlabeled example"
 
 
 def find_unlabeled(study: StudyRecords) -> Mapping[str, Mapping[int, list[int]]]:

@@ -19,10 +19,15 @@ from fallow.core.training_config import TrainingStage
 from fallow.core.types import State
 from fallow.core.wording import count_noun, duration, size
 from fallow.data.dataset import Dataset
+from fallow.experiment.encoding import shape_seen
 from fallow.experiment.evaluate import evaluate
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.first_phase import describe_training
-from fallow.experiment.methods import local_training_config, methods_of
+from fallow.experiment.methods import (
+    local_training_config,
+    methods_of,
+    narrow_training,
+)
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import ExperimentRun
@@ -449,7 +454,10 @@ def _count_bytes(
     short = replace(
         simulation.config, training=config.training, rounds=rounds, score_rounds=1
     )
-    methods = methods_of(short)
+    shape = shape_seen(short, tuple(simulation.dataset.x.shape[1:]))
+    methods = narrow_training(
+        methods_of(short), math.prod(shape), simulation.dataset.n_classes
+    )
     for site in simulation.members.values():
         site.parts = replace(site.parts, methods=methods)
         site.forget()

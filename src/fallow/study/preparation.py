@@ -155,9 +155,7 @@ def describe_prepared(
 
     strategies = dict.fromkeys(cell.strategy for cell in cells)
     chosen = [name for name in strategies if not name.startswith(BOUND)]
-    trained = describe_trainers(
-        config, chosen, width, is_regression=simulation.dataset.task == "regression"
-    )
+    trained = describe_trainers(config, chosen, width, simulation.dataset.n_classes)
     seeds = dict.fromkeys(str(cell.seed) for cell in cells)
     which = "strategies"
     if len(chosen) == 1:

@@ -20,6 +20,7 @@ from torch.nn.functional import one_hot
 
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
+from fallow.core.client import declared
 from fallow.core.composites import ExampleProducts, Losses, Products
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import STORED, FitDeclaration
@@ -75,12 +76,13 @@ from fallow.training.parts.ridge import (
     log_losses,
     predict,
     row_blocks,
-    solve_one,
+    solve_head,
     sum_features,
     validation_score,
 )
 from fallow.training.parts.self_training import (
     DIRECTIONS,
+    FEATURES_A_CLASS,
     PASSES,
     connect_examples,
     find_known,
@@ -166,9 +168,10 @@ class ClosedForm:
     delta : float, optional
         δ of differential privacy, with ``privacy.epsilon``.  It protects one example and its label
         in the model.  Sites add Gaussian noise to their contribution, once per end of labeling.
-    unlabeled : {"off", "auto"}
-        Self-training with unlabeled examples, for classification.  "auto": if there are ten features
-        per class, with a weight by the number of labels or by five-fold cross-validation.
+    unlabeled : {"auto", "off"}
+        Self-training with unlabeled examples.  "auto": for classes, with ten features per class and
+        without ``delta``; its weight follows from the number of labels or five-fold
+        cross-validation.
     label_ranks : bool
         Each site ranks its own labels by suspicion and keeps the ranking
         (``federation.checked_labels``).  Sites receive the solutions a second time, with λ.
@@ -238,7 +241,7 @@ class ClosedForm:
     delta: Annotated[float, DELTA] | None = (
         None  # δ; usually 1e-5, well below 1 / number of labels
     )
-    unlabeled: Literal["off", "auto"] = "off"
+    unlabeled: Literal["auto", "off"] = "auto"
     label_ranks: bool = False
 
     contract: ClassVar[Contract] = Contract(
@@ -279,7 +282,6 @@ class ClosedForm:
             "balance": ("none", "exact counts of classes"),
             "passes": (1, "exact means of labeled examples"),
             "local_head": ("common", "exact examples of the site"),
-            "unlabeled": ("off", "exact products of unlabeled examples and soft labels"),
         }
         for name, (only, reads) in not_private.items():
             if getattr(self, name) != only:
@@ -291,13 +293,6 @@ class ClosedForm:
 
     def _narrow_contract(self) -> Contract:
         """Return the contract of these settings, without client functions that they never call."""
-        if self.learns_unlabeled:
-            return ClosedForm.contract.narrowed(
-                self,
-                weighs=self.has_weights,
-                regression=False,  # soft labels are probabilities of classes
-                sites_see=self.path_shows,
-            )
         if self.delta is None:
             return ClosedForm.contract.narrowed(
                 self,
@@ -324,7 +319,24 @@ class ClosedForm:
     @property
     def learns_unlabeled(self) -> bool:
         """Whether unlabeled examples may be used."""
-        return self.unlabeled == "auto"
+        return self.unlabeled == "auto" and self.delta is None
+
+    def narrowed_to(self, features: int, classes: int) -> ClosedForm:
+        """Return the algorithm without self-training if the data do not allow it."""
+        if self.learns_unlabeled and not has_enough_features(features, classes):
+            return replace(self, unlabeled="off")
+        return self
+
+    def describe_extras(self, features: int | None, classes: int) -> str:
+        """Return whether unlabeled examples are used, and why they are not."""
+        if not classes or self.unlabeled == "off":
+            return ""
+        if self.delta is not None:
+            return "no self-training, because delta is set"
+        if features is not None and not has_enough_features(features, classes):
+            return f"no self-training, because there are fewer than {FEATURES_A_CLASS} per class"
+        more = count_calls(self) - count_calls(replace(self, unlabeled="off"))
+        return f"self-training on unlabeled examples in {more} more exchanges per cycle"
 
     @property
     def has_weights(self) -> bool:
@@ -470,9 +482,7 @@ class ClosedForm:
         center: Tensor | None,
     ) -> SelfTrainingResult:
         """Return a mixture of the supervised model and the one of all examples."""
-        features, classes = total.totals.b.shape
-        if not has_enough_features(features, classes):
-            return supervised
+        classes = total.totals.b.shape[1]
         examples = read_examples(
             sum_of_all(ask, self.example_totals, center=center), center
         )
@@ -484,7 +494,7 @@ class ClosedForm:
         plain = [supervised.head]
         if folds is not None:
             labeled = train_totals(total.totals, folds)
-            plain += [solve_one(totals, penalty).head() for totals in labeled]
+            plain += [solve_head(totals, penalty) for totals in labeled]
         smoothed = train_smoothed(ask, self.soft_labels, plain, examples, center)
         v = weigh_plain(total.rows, classes)
         if folds is None:
@@ -523,7 +533,7 @@ class ClosedForm:
         when=lambda self: (
             self.delta is None and (self.balance == "class" or self.learns_unlabeled)
         ),
-        times=lambda self: 2 if self.learns_unlabeled else 1,
+        times=lambda self: (self.balance == "class") + self.learns_unlabeled,
     )
     def class_counts(self, view: View) -> Values:
         return {"counts": view.counts}
@@ -786,6 +796,11 @@ class ClosedForm:
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return {name: state[name] for name in ("w", "stats")}
+
+
+def count_calls(method: ClosedForm) -> int:
+    """Return the largest number of exchanges of a cycle."""
+    return sum(item.times for item in declared(method).values())
 
 
 def note_self_training(result: SelfTrainingResult) -> State:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fallow.core.client import GROUPS, Group
-from fallow.core.methods import methods_by_owner
+from fallow.core.methods import DataDependentTraining, methods_by_owner
 from fallow.core.wording import count_noun, join_some
 from fallow.deployment.agreement import MOST_OF_GUIDELINE, Agreement
 from fallow.deployment.building import build_study
@@ -224,8 +224,13 @@ def _describe_empty(agreement: Agreement) -> list[str]:
 
 def describe_showing(agreement: Agreement) -> list[str]:
     """Describe what training aggregates may reveal, or return nothing if it is little."""
-    methods = build_study(agreement).methods
+    study = build_study(agreement)
+    methods = study.methods
     lines: list[str] = []
+    training = methods["training"]
+    if isinstance(training, DataDependentTraining):
+        extras = training.describe_extras(study.width, study.classes)
+        lines += [extras] if extras else []
     for owner in ("training", "head"):
         if owner not in methods:
             continue

