@@ -60,6 +60,7 @@ OTHERS: dict[tuple[str, str], Any] = {
     ("BAIT", "sigma"): 10.0,
     ("Complementary", "gamma"): 10.0,
     ("FEAL", "neighbors"): 1,
+    ("FairFAL", "gradient_switch"): 1.0,
     ("FairFAL", "query_model"): "global",
     ("IFAL", "neighbors"): 3,
     ("IFAL", "epochs"): 1,
