@@ -399,12 +399,12 @@ def test_what_does_not_go_together_is_refused_in_a_sentence() -> None:
         )
 
 
-@pytest.mark.parametrize(("classes", "most"), [(2, 1.0), (0, 1e12)])
-def test_errors_of_a_site_have_an_upper_bound(classes: int, most: float) -> None:
+@pytest.mark.parametrize(("classes", "bound"), [(2, 1.0), (0, 1e12)])
+def test_errors_of_a_site_have_an_upper_bound(classes: int, bound: float) -> None:
     known = SenderFacts(sizes={"classes": classes}, rows=10, labels=10)
     counts = dict.fromkeys(("left", "doubt", "drawn", "beyond", "squares"), torch.zeros(()))
     counts["chosen"] = torch.tensor(2.0, dtype=torch.float64)
     for factor, is_refused in ((1, False), (1.1, True)):
-        wrong = torch.tensor(2 * most * factor, dtype=torch.float64)
+        wrong = torch.tensor(2 * bound * factor, dtype=torch.float64)
         why = EvaluationCounts().find_fault({**counts, "wrong": wrong}, known)
         assert ("more than" in (why or "")) is is_refused

@@ -307,9 +307,9 @@ class FALE:
             draws = reachable
             if n < reachable:
                 end = self.find_end(ask, n, common)
-                least, most = limit_draws(end)
-                total = sum_of_all(ask, self.draws, most, end=end, **common)
-                draws = round(min(max(float(total["draws"]), least), most))
+                least, largest = limit_draws(end)
+                total = sum_of_all(ask, self.draws, largest, end=end, **common)
+                draws = round(min(max(float(total["draws"]), least), largest))
             notes["draws"] = draws
             ask.keep(self.take, end=end, draws=draws, **common)
         return {**memo, "notes": notes}
