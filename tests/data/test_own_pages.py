@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 
 import fallow as fl
+from fallow.api.saved_model import _read_example_spec
 from fallow.data import Dataset, open_dataset
 from fallow.data.loaders import pixels
+from fallow.data.loaders.images import read_images
+from fallow.experiment.predict import read_new_rows
 from tests.data.test_own_images import dicom
 from tests.each import each_of
 
 images = pytest.importorskip("PIL.Image")
 pydicom = pytest.importorskip("pydicom")
 PAGES = 3
+SAVED = {"shape": [1, 3, 4], "classes": ["a", "b"], "columns": []}
 
 
 def write_pages(folder: Path, ending: str, levels: list[int]) -> None:
@@ -86,6 +90,47 @@ def test_targets_are_of_each_page(tmp_path: Path) -> None:
     data = fl.load(tmp_path, pages="each")
     y = sorted([*data.y.tolist(), *data.y_test.tolist()])
     assert y == [number + 0.5 for number in range(6) for _ in range(2)]
+
+
+def test_each_page_is_predicted_as_in_training(tmp_path: Path) -> None:
+    write_classes(tmp_path / "train", "tif")
+    data = fl.load(tmp_path / "train", pages="each")
+    run = fl.run(
+        fl.Federation(data, sites=1), "random", cycles=0, initial=12, progress=False
+    )
+    write_pages(tmp_path / "new", "tif", [40, 90, 200])
+    write_pages(tmp_path / "new", "png", [50])
+    run.save(tmp_path / "model")
+    model = fl.load_model(tmp_path / "model")
+    expected = run.predict_proba(
+        np.array([40, 90, 200, 50]).repeat(12).reshape(4, 1, 3, 4) / 255
+    )
+    for trained in (run, model):
+        assert trained.predict_proba(tmp_path / "new") == pytest.approx(expected)
+    rows = read_new_rows(run.saved["example_spec"], tmp_path / "new")
+    assert rows.names == ("40.tif#1", "40.tif#2", "40.tif#3", "50.png")
+
+
+def test_the_use_of_pages_in_a_model_file_is_checked(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="pages is 'some'; it must be 'each'"):
+        _read_example_spec({**SAVED, "pages": "some"})
+    assert "pages" not in _read_example_spec(SAVED)
+
+
+@each_of("channels", [1, 3, None])
+def test_later_frames_of_a_gray_gif_are_gray(channels: int | None, tmp_path: Path) -> None:
+    """Pillow returns them in color."""
+    write_pages(tmp_path, "gif", [40, 50, 60])
+    stack = read_images([tmp_path / "40.gif"], channels, pages="each")
+    assert stack.x.shape == (3, channels or 1, 3, 4)
+    assert (stack.x * 255).round()[:, 0, 0, 0].tolist() == [40, 50, 60]
+
+
+def test_frames_of_a_gif_with_colors_are_not_gray(tmp_path: Path) -> None:
+    first, second = [images.new("RGB", (4, 3), color) for color in ("gray", "red")]
+    first.save(tmp_path / "a.gif", save_all=True, append_images=[second])
+    with pytest.raises(ValueError, match=r"a\.gif.*color"):
+        read_images([tmp_path / "a.gif"], 1, pages="each")
 
 
 def write_frames(file: Path, frames: np.ndarray, **elements: object) -> None:

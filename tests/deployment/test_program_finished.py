@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import onnxruntime
@@ -113,6 +114,30 @@ def test_predictions_have_the_studys_ids_and_a_probability_of_each_class(
         assert abs(sum(shares) - 1) < 1e-5
         assert classes[shares.index(max(shares))] == row["prediction"]
         assert row["probability"] == row[f"probability:{row['prediction']}"]
+
+
+@pytest.mark.parametrize(
+    ("decimal", "same"), [(None, "7215"), (",", "7.215"), (".", "7215")]
+)
+def test_ambiguous_numbers_have_the_mark_of_the_site(
+    decimal: str | None, same: str, finished: Federation, tmp_path: Path
+) -> None:
+    """The mark of site.toml, or else that of the data, whose numbers have a point."""
+    site = tmp_path / "basel"
+    shutil.copytree(finished.folder / "basel", site)
+    settings = (site / "site.toml").read_text()
+    if decimal is not None:
+        settings = settings.replace('# decimal = ","', f"decimal = '{decimal}'")
+        assert "\ndecimal" in settings
+    (site / "site.toml").write_text(settings)
+    names = finished.data.columns
+    for file, separator, cell in (("new.csv", ";", "7,215"), ("plain.csv", ",", same)):
+        lines = [separator.join(names), separator.join([cell] * len(names))]
+        (tmp_path / file).write_text("\n".join(lines) + "\n")
+    ours = predict_at(site, tmp_path / "new.csv").path.read_text()
+    plain = tmp_path / "expected.csv"
+    predict_file(finished.coordinator_folder, tmp_path / "plain.csv", out=plain)
+    assert ours == plain.read_text()
 
 
 def test_before_the_end_a_site_has_no_model_to_predict_with(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.load_options import DecimalMark
+from fallow.core.load_options import DecimalMark, Pages
 from fallow.core.missing import BUCKETS
 from fallow.core.wording import join_some
 
@@ -154,7 +154,8 @@ class Reading:
     """Import of a user's own files or arrays, before any random draw.
 
     rows: number of examples read at each site.  left_out: omitted examples.  decimal: decimal mark
-    of the numbers in a text file, "auto" if no number has a mark.
+    of the numbers in a text file, "auto" if no number has a mark.  pages: use of image files of
+    several pages.
     """
 
     source: str
@@ -162,6 +163,7 @@ class Reading:
     left_out: tuple[OmittedExamples, ...] = ()
     columns: tuple[ColumnRead, ...] = ()
     decimal: DecimalMark = "auto"
+    pages: Pages = "refuse"
 
     @property
     def total(self) -> int:

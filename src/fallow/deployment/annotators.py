@@ -14,6 +14,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.exchange_key import ExchangeKey
+from fallow.core.load_options import DecimalMark
 from fallow.core.methods import LABEL_RANKS, FinalTraining
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of, stream
@@ -37,7 +38,7 @@ from fallow.deployment.ledger.labeling_tasks import LabelProgress, Reasons
 from fallow.deployment.model_card import CardFacts, write_card
 from fallow.deployment.test_counts import count_hits, sum_errors
 from fallow.experiment.encoding import add_encoder, find_dims
-from fallow.experiment.finished import TrainedModel
+from fallow.experiment.finished import ExampleSpec, TrainedModel
 from fallow.experiment.measuring import (
     Measurements,
     fold_sums,
@@ -87,7 +88,7 @@ class LabelingView:
     ``x`` (m, *shape) and ``y`` (m,) are the test examples as in the file. ``run`` selects the
     labeling tasks. ``key`` is that of the instruction, and ``cycle`` its cycle, -1 for the initial
     labeled set. ``seal`` is the public key for peer messages to the site. ``bounds`` limit the
-    labeling tasks over all runs.
+    labeling tasks over all runs. ``decimal`` is the decimal mark of the site's file.
     """
 
     site: LocalSite
@@ -101,6 +102,15 @@ class LabelingView:
     seal: bytes
     path: Path
     bounds: TaskLimits
+    decimal: DecimalMark
+
+    @property
+    def example_spec(self) -> ExampleSpec:
+        """Return the agreed information for prediction, with the site's decimal mark."""
+        details = self.agreement.schema.example_spec
+        if self.decimal != "auto":
+            details["decimal"] = self.decimal
+        return details
 
     @property
     def step(self) -> str:
@@ -298,7 +308,7 @@ class Annotators:
 
         model: TrainedModel = {
             "state": {name: used[name] for name in PARTS},
-            "example_spec": at.agreement.schema.example_spec,
+            "example_spec": at.example_spec,
             "scale": at.site.memory.get("features"),
             "targets": at.site.memory.get("targets"),
         }

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from fallow.core.load_options import LoadOptions
 from fallow.core.model_vectors import Layout
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.optional import import_optional
@@ -71,7 +72,11 @@ class Predicted(NamedTuple):
 
 
 def predict_with(
-    model: Trained, data: Path, out: Path | None = None, mode: int = 0o666
+    model: Trained,
+    data: Path,
+    out: Path | None = None,
+    mode: int = 0o666,
+    options: LoadOptions | None = None,
 ) -> Predicted:
     """Predict the examples in ``data``, and write a CSV or Parquet file.
 
@@ -86,6 +91,8 @@ def predict_with(
         Output file.  Default: a CSV file next to the data.
     mode : int
         Permissions of the file, before the umask.
+    options : LoadOptions, optional
+        How files are read.  Default: as those of training.
     """
     target = out or data.with_name(f"{data.stem}-predictions.csv")
     if target.suffix.lower() in NOT_WRITTEN:
@@ -94,7 +101,7 @@ def predict_with(
             f"{target.stem}.csv"
         )
     example_spec = model.saved["example_spec"]
-    rows = read_new_rows(example_spec, data)
+    rows = read_new_rows(example_spec, data, options)
     warnings = [finding.sentence for finding in rows.findings]
     warnings += compare_with_training(model.config, model.saved, rows.x)
     x = rows.x[rows.whole]
@@ -124,8 +131,12 @@ def predict_with(
     )
 
 
-def read_new_rows(example_spec: ExampleSpec, path: Path) -> NewRows:
-    """Read the examples of a file or folder as those of training."""
+def read_new_rows(
+    example_spec: ExampleSpec, path: Path, options: LoadOptions | None = None
+) -> NewRows:
+    """Read the examples of a file or folder, with ``options`` or as those of training."""
+    if options is None:
+        options = LoadOptions(pages=example_spec.get("pages", "refuse"))
     return read_rows(
         path,
         example_spec["columns"],
@@ -137,7 +148,8 @@ def read_new_rows(example_spec: ExampleSpec, path: Path) -> NewRows:
         scale=scale_of(example_spec),
         pixel_range=example_spec.get("range"),
         physical_range=example_spec.get("physical_range"),
-        decimal=example_spec.get("decimal", "auto"),
+        expected=example_spec.get("decimal", "auto"),
+        options=options,
     )
 
 

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.core.load_options import DecimalMark
+from fallow.core.load_options import DEFAULTS, DecimalMark, LoadOptions
 from fallow.core.suggestions import require_known
 from fallow.data.loaders.archive import read_arrays
-from fallow.data.loaders.images import list_files, read_images
+from fallow.data.loaders.images import list_files, name_pages, read_images
 from fallow.data.loaders.numbers import subtract_offsets
 from fallow.data.loaders.scaling import PixelScale, scale_as_trained
 from fallow.data.loaders.text_rules import check_names
@@ -59,7 +59,8 @@ def read_rows(
     scale: PixelScale | None = None,
     pixel_range: Sequence[float] | None = None,
     physical_range: Sequence[float] | None = None,
-    decimal: DecimalMark = "auto",
+    expected: DecimalMark = "auto",
+    options: LoadOptions = DEFAULTS,
 ) -> NewRows:
     """Read the examples of a table, a .npz file, or all images below a folder.
 
@@ -69,10 +70,10 @@ def read_rows(
     with empty cells and imputes them; None otherwise. ids: the column of IDs of a table; a
     .npz file has them in the array ``ids``. offsets: see `Dataset.offsets`. units: those of
     the columns whose cells had one. scale, pixel_range: see `scale_as_trained`.
-    physical_range: see `Dataset.physical_range`. decimal: the decimal mark of training, for a text
-    file whose cells do not tell theirs. Raises ValueError for a missing column, a
-    cell that is not a finite number or a known text, a different shape, and if every
-    example has a missing feature.
+    physical_range: see `Dataset.physical_range`. expected: the decimal mark of training, for a text
+    file whose cells do not tell theirs. options: ``pages``, and how a table is written. Raises
+    ValueError for a missing column, a cell that is not a finite number or a known text, a
+    different shape, and if every example has a missing feature.
     """
     find_existing(path)
     named_by = "row"
@@ -80,7 +81,7 @@ def read_rows(
     findings: Sequence[Finding] = ()
     marked = {mark[0]: mark[1] for mark in marks or ()}
     if path.is_dir():
-        named_by, names, x = _read_images(path, shape, physical_range)
+        named_by, names, x = _read_images(path, shape, physical_range, options)
         if scale is not None:
             x = torch.from_numpy(scale.normalize(x.numpy()))
     elif path.suffix.lower() == ".npz":
@@ -100,7 +101,7 @@ def read_rows(
         from fallow.data.loaders.encoding import encode_features
         from fallow.data.loaders.table_files import read_file
 
-        table = read_file(path, expected=decimal)
+        table = read_file(path, options=options, expected=expected)
         findings = table.dialect.find_doubt(path.name)
         x = torch.from_numpy(encode_features(table, columns, marked, offsets, units))
         if ids in table.columns:
@@ -124,7 +125,10 @@ def read_rows(
 
 
 def _read_images(
-    folder: Path, shape: Sequence[int], physical_range: Sequence[float] | None
+    folder: Path,
+    shape: Sequence[int],
+    physical_range: Sequence[float] | None,
+    options: LoadOptions,
 ) -> tuple[str, Sequence[object] | None, Tensor]:
     """Read all images below a folder in the shape (channels, height, width) of the model."""
     files = list_files(folder, "**/*")
@@ -139,15 +143,15 @@ def _read_images(
     if physical_range is not None:
         low, high = physical_range
         black_and_white = (low, high)
-    stack = read_images(files, channels, size, black_and_white)
+    stack = read_images(files, channels, size, black_and_white, options.pages)
     if stack.physical_range is not None and physical_range is None:
         raise ValueError(
             f"{folder.name} has DICOM images with physical units, and the images of training "
             "had none; export them as those of training"
         )
     x = torch.from_numpy(stack.x)
-    names = [file.relative_to(folder).as_posix() for file in files]
-    return "file", names, x
+    names = [files[at].relative_to(folder).as_posix() for at in stack.file_of]
+    return "file", name_pages(names, stack.file_of), x
 
 
 class ArrayRows(NamedTuple):

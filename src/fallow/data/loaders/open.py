@@ -406,7 +406,10 @@ def from_folder(
         findings=result.findings,
         **tests,
     )
-    return replace(dataset, physical_range=result.physical_range)
+    reading = dataset.reading
+    if reading is not None:
+        reading = replace(reading, pages=options.pages)
+    return replace(dataset, reading=reading, physical_range=result.physical_range)
 
 
 def take_names(

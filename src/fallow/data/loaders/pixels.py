@@ -297,7 +297,7 @@ def show_image(image: Any, *, is_page: bool = False) -> ShownImage:
     if image.mode in DEEP:
         return ShownImage(_invert_if_white_is_zero(image), tuple(changes))
     profile = image.info.get("icc_profile")
-    has_gray = image.mode in GRAY or _has_gray_palette(image)
+    has_gray = image.mode in GRAY or _has_gray_palette(image) or _is_gray_frame(image)
     if image.has_transparency_data:
         changes.append("put on white where they are transparent")
         image = _put_on_white(image)
@@ -356,6 +356,14 @@ def _has_gray_palette(image: Any) -> bool:
     width = len(image.palette.mode)
     colors = colors[: len(colors) // width * width].reshape(-1, width)[:, :3]
     return bool((colors == colors[:, :1]).all())
+
+
+def _is_gray_frame(image: Any) -> bool:
+    """Return whether a frame of a GIF is gray: Pillow returns all but the first in color."""
+    if image.format != "GIF" or image.mode not in ("RGB", "RGBA"):
+        return False
+    colors: npt.NDArray[np.uint8] = np.asarray(image)[..., :3]
+    return bool((colors == colors[..., :1]).all())
 
 
 def _put_on_white(image: Any) -> Any:

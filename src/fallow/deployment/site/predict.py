@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from fallow.deployment.annotators import MODEL
@@ -32,5 +33,10 @@ def read_site_model(folder: Path) -> Trained:
 
 
 def predict_at(folder: Path, data: Path, out: Path | None = None) -> Predicted:
-    """Predict the rows of ``data`` with the site's model, as `predict_with` does."""
-    return predict_with(read_site_model(folder), data, out, mode=FILE)
+    """Predict the rows of ``data`` with the site's model, as `predict_with` does.
+
+    Files are read with the settings of ``site.toml``, as those of training.
+    """
+    settings = SiteFolder.open(folder).settings
+    options = replace(settings.load_options(drop_rows=False), group=None)
+    return predict_with(read_site_model(folder), data, out, mode=FILE, options=options)

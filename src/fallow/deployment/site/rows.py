@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.core.load_options import DEFAULTS, LoadOptions, check_applies
+from fallow.core.load_options import DEFAULTS, DecimalMark, LoadOptions, check_applies
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import count_noun
@@ -76,6 +76,8 @@ class SiteRows:
         Group of each row, such as its patient, or None.
     is_page
         Whether the image of each row is one page of its file; empty if none is.
+    decimal
+        Decimal mark of the numbers in a text file, "auto" if no number has a mark.
     """
 
     x: Tensor
@@ -89,6 +91,7 @@ class SiteRows:
     columns: tuple[ColumnRead, ...] = ()
     groups: tuple[str, ...] | None = None
     is_page: tuple[bool, ...] = ()
+    decimal: DecimalMark = "auto"
 
     @property
     def group_numbers(self) -> Tensor | None:
@@ -334,6 +337,7 @@ def _read_table(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
         n_left_out=n_missing,
         columns=(*read, *passed_over),
         groups=groups,
+        decimal=table.dialect.known_decimal,
     )
 
 
