@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
+from fallow.data.loaders.columns import keep_at_least_one
+from fallow.data.loaders.dialect import Dialect
 from tests.data.kinds import column_of, sentences, with_decimal_comma
 from tests.each import each_of
 
@@ -193,3 +197,33 @@ def test_truths_written_as_words_and_digits_are_one_and_zero(
 @each_of("cells", [("TRUE", "2", "False"), ("yes", "1", "0"), ("t", "f", "1")])
 def test_other_words_beside_digits_stay_names(cells: tuple[str, ...]) -> None:
     assert column_of(cells * 6).read.kind == "category"
+
+
+SHOWN = {  # cells and their dialect -> what became of the first one
+    "thousands": (("1.000", "2.500", "12,5"), Dialect(decimal=",", thousands="."), "1000"),
+    "a decimal comma": (("20,0", "3,5", "1,0"), Dialect(decimal=","), "20"),
+    "a unit": (("0.5 mg", "1 mg", "2 mg"), Dialect(), "0.5"),
+    "a truth value": (("true", "false", "true"), Dialect(), "1"),
+    "an offset": (("1700000000", "1700000600", "1700000100"), Dialect(), "-300"),
+    "below float32": (("1e-50", "0.5", "2"), Dialect(), "0"),
+    "more digits than float32": (("16777217", "0.5", "2"), Dialect(), "16777216"),
+    "an empty cell": (("n/a", "0.5", "2"), Dialect(), "missing"),
+    "a text": ((" red", "blue", "blue"), Dialect(), "c=red"),
+}
+
+
+@each_of("cells, dialect, became", SHOWN.values())
+def test_examples_show_what_became_of_a_cell(
+    cells: Sequence[str], dialect: Dialect, became: str
+) -> None:
+    first = column_of(cells, dialect=dialect).read.examples[0]
+    assert (first.cell, first.value) == (cells[0].strip(), became)
+
+
+def test_a_merged_text_and_a_counter_show_what_they_became() -> None:
+    merged = column_of(["Red", "red", "red", "blue"], merge=True)
+    assert merged.read.examples[0].value == "c=red"
+    counter = column_of([f"{row}.0" for row in range(200)])
+    assert counter.read.examples[2].value == "left out"
+    (kept,) = keep_at_least_one([counter])
+    assert [example.value for example in kept.read.examples] == ["0", "1", "2"]

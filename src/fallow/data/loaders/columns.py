@@ -45,7 +45,6 @@ from fallow.data.loaders.text_rules import (
     explain_many_texts,
     find_number_inside,
     has_leading_zero,
-    is_empty,
     merge_names,
     names_rows,
     names_saved_index,
@@ -182,7 +181,18 @@ def keep_at_least_one(columns: Sequence[Column]) -> list[Column]:
     kept = []
     for column in columns:
         if column.read.kind == "counter" and len(column):
-            read = replace(column.read, kind="number", role="feature", reason="", fix="")
+            examples = [
+                Example(example.cell, _write_number(number))
+                for example, number in zip(column.read.examples, column.cells, strict=False)
+            ]
+            read = replace(
+                column.read,
+                kind="number",
+                role="feature",
+                reason="",
+                fix="",
+                examples=tuple(examples),
+            )
             column = replace(column, read=read)
         kept.append(column)
     return kept
@@ -195,7 +205,7 @@ def recognize_column(cells: pa.ChunkedArray, setting: Setting) -> Column:
     that cannot be used.
     """
     column = _recognize(cells, setting)
-    examples = _show_examples(cells, column.read)
+    examples = _show_examples(cells, column)
     return replace(column, read=replace(column.read, examples=examples))
 
 
@@ -509,33 +519,48 @@ def _first_values(cells: pa.ChunkedArray) -> list[Any]:
     return values
 
 
-def _show_examples(cells: pa.ChunkedArray, read: ColumnRead) -> tuple[Example, ...]:
+def _show_examples(cells: pa.ChunkedArray, column: Column) -> tuple[Example, ...]:
     """Return the first different cells, and what they became."""
     if pa.types.is_nested(cells.type):
         return ()
+    is_missing = column.is_missing
     examples: list[Example] = []
     seen: set[str] = set()
-    for value in _first_values(cells):
+    for row, value in enumerate(_first_values(cells)):
         if len(examples) == SHOWN:
             break
         cell = "" if value is None else format_value(value)
         if cell in seen:
             continue
         seen.add(cell)
-        examples.append(Example(cell[:60], _show_value(cell, read)))
+        read_as = "left out"
+        if column.read.is_feature:
+            read_as = "missing" if is_missing[row] else _show_value(column, row)
+        examples.append(Example(cell[:60], read_as))
     return tuple(examples)
 
 
-def _show_value(cell: str, read: ColumnRead) -> str:
-    if not read.is_feature:
-        return "left out"
-    if is_empty(cell.strip()):
-        return "missing"
+def _show_value(column: Column, row: int) -> str:
+    """Return what a cell of a feature became, as the matrix of features has it."""
+    read = column.read
     if read.kind == "category":
-        return f"{read.name}={cell.strip()}"
+        return f"{read.name}={read.values[column.cells[row]]}"
     if read.kind == "text":
         return f"{BUCKETS:,} hashed features"
-    return cell.strip()
+    return _write_number(float(column.cells[row]) - read.offset)
+
+
+def _write_number(number: float) -> str:
+    """Return a number with the digits that float32 keeps.
+
+    >>> _write_number(0.1), _write_number(1e-50), _write_number(1234567.0)
+    ('0.1', '0', '1234567')
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        kept = np.float32(number)
+    if np.isfinite(kept) and kept == np.floor(kept) and abs(kept) < MOST_DIGITS:
+        return f"{kept:.0f}"
+    return str(kept)
 
 
 # -- features -------------------------------------------------------------------------------
