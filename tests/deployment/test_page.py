@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,10 @@ from threading import Thread
 
 import pytest
 
+from fallow.core.load_options import DecimalMark
+from fallow.deployment.labeling_page.forms import number_of
 from fallow.deployment.labeling_page.label_queue import Outdated
+from fallow.deployment.labeling_page.languages import Mistake
 from fallow.deployment.labeling_page.texts import list_reasons
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.labeling_tasks import Reasons
@@ -27,6 +31,7 @@ from tests.deployment.label_queues import (
     picture_rows,
     table_rows,
 )
+from tests.each import each_of
 
 WHY: Reasons = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.6641}
 
@@ -144,10 +149,55 @@ def test_a_number_may_have_a_decimal_comma_and_has_its_unit(tmp_path: Path) -> N
     assert queue.ledger.history(3)[0].value == 2.5
     assert "is ambiguous" in browser.send("/answer", value="1,234.5")
     assert browser.shown.status_code == 409 and 'value="1,234.5"' in browser.shown.text
+    assert "type 3,2150 or 3215" in browser.send("/answer", value="3,215")
+    assert browser.shown.status_code == 409 and 'value="3,215"' in browser.shown.text
+    assert len(queue.ledger.history(1)) == 0
     assert "is not a finite number" in browser.send("/answer", value="inf")
     assert "is not a number" in browser.send("/answer", value="")
     assert "Saved: “cannot tell”" in browser.send("/answer", value="", cannot="yes")
     assert queue.ledger.history(1)[0].value is None
+
+
+@each_of(
+    "decimal, typed, value",
+    [
+        (",", "3,215", 3.215),
+        (",", "3.215", None),
+        (".", "3.215", 3.215),
+        (".", "-3,215", None),
+        ("auto", "3,215", None),
+        ("auto", "3.215", None),
+        ("auto", "12.3456", 12.3456),
+        ("auto", "0,215", 0.215),
+        ("auto", "3.2150", 3.215),
+        ("auto", "−3215", -3215.0),
+    ],
+)
+def test_three_digits_after_a_mark_count_only_after_that_of_the_data(
+    decimal: DecimalMark, typed: str, value: float | None
+) -> None:
+    if value is not None:
+        assert number_of(typed, decimal) == value
+        return
+    with pytest.raises(Mistake, match="may be a fraction or have a thousands separator"):
+        number_of(typed, decimal)
+
+
+def test_a_label_has_the_decimal_mark_of_the_data(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path, DOSE, replace(table_rows(), decimal=","))
+    browser = enter(queue)
+    browser.get()
+    browser.send("/answer", value="3,215")
+    assert [answer.value for answer in queue.ledger.history(3)] == [3.215]
+
+
+def test_the_own_number_is_shown_as_it_may_be_sent_again(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path, DOSE)
+    queue.ledger.answer(3, 3.125, "Ann")
+    browser = enter(queue)
+    browser.get("/sample/3")
+    typed = re.search(r'name="value"[^>]* value="([^"]*)"', browser.shown.text)
+    assert typed is not None and number_of(typed[1]) == 3.125
 
 
 @pytest.mark.parametrize("value", ["2", "-1", "1.0", "ill", "", "٣", "9" * 400])

@@ -49,7 +49,8 @@ class Dialect:
 
     thousands: all characters between groups of three digits, "" if there are none.  skip: lines
     before the header, such as ``sep=;`` of Excel.  doubt: a number such as 3,215, if no cell of
-    the file tells whether its mark is decimal; else "".  is_marked: some number has a mark.
+    the file tells whether its mark is decimal; else "".  is_marked: some number has a mark, or
+    the mark is given.
     """
 
     encoding: str = "utf-8"
@@ -281,7 +282,7 @@ def _detect_marks(
     with_commas = [cell for cell in cells if COMMAS.fullmatch(cell)]
     with_points = [cell for cell in cells if POINTS.fullmatch(cell)]
     is_marked = any(COMMA.fullmatch(c) or POINT.fullmatch(c) for c in cells)
-    is_marked = is_marked or bool(with_commas or with_points)
+    is_marked = is_marked or bool(with_commas or with_points) or decimal != "auto"
     doubt = ""
     mark: str = decimal
     if decimal == "auto":

@@ -118,7 +118,8 @@ def _choose_dialect(decimal: DecimalMark) -> Dialect:
     """Return the format of numbers in texts that are in no text file."""
     if decimal == "auto":
         return Dialect()
-    return Dialect(decimal=decimal, thousands="." if decimal == "," else ",")
+    thousands = "." if decimal == "," else ","
+    return Dialect(decimal=decimal, thousands=thousands, is_marked=True)
 
 
 def _check_repeated_header(table: Table) -> None:

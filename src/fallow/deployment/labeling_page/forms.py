@@ -7,6 +7,8 @@ from urllib.parse import parse_qsl
 
 from fastapi import Request
 
+from fallow.core.load_options import DecimalMark
+from fallow.data.loaders.dialect import GROUPED
 from fallow.deployment.labeling_page.languages import Mistake
 from fallow.deployment.ledger.labeling_tasks import REASONS
 from fallow.deployment.schema import LARGEST, Schema
@@ -70,13 +72,18 @@ def whole_number(text: str) -> int | None:
     return int(text)
 
 
-def value_of(form: Mapping[str, str], schema: Schema) -> float | None:
-    """Return the label in a form: a class ID, a number, or None for "cannot tell"."""
+def value_of(
+    form: Mapping[str, str], schema: Schema, decimal: DecimalMark = "auto"
+) -> float | None:
+    """Return the label in a form: a class ID, a number, or None for "cannot tell".
+
+    ``decimal`` is the decimal mark of the site's data.
+    """
     if "cannot" in form:
         return None
     text = field(form, "value")
     if not schema.classes:
-        return number_of(text)
+        return number_of(text, decimal)
     number = whole_number(text)
     if number is None or number >= len(schema.classes):
         raise Mistake(
@@ -142,11 +149,14 @@ def name_of(text: str) -> str:
     return name
 
 
-def number_of(text: str) -> float:
+def number_of(text: str, decimal: DecimalMark = "auto") -> float:
     """Parse a number with a decimal point or a decimal comma.
 
-    >>> number_of("1,5"), number_of("−2.25"), number_of(" 1e3 ")
-    (1.5, -2.25, 1000.0)
+    Three digits after the mark may be a fraction or thousands.  They are a fraction after the decimal
+    mark of the site's data, and ValueError is raised after another one.
+
+    >>> number_of("1,5"), number_of("−2.25"), number_of(" 1e3 "), number_of("3,215", ",")
+    (1.5, -2.25, 1000.0, 3.215)
     """
     plain = text.strip().replace("\u2212", "-")
     if plain.count(",") + plain.count(".") > 1:
@@ -154,6 +164,15 @@ def number_of(text: str) -> float:
             "'%(value)s' is ambiguous: write one decimal point or comma, and no thousands "
             "separator",
             value=text.strip(),
+        )
+    mark = "," if "," in plain else "."
+    if mark != decimal and GROUPED[mark].fullmatch(plain):
+        raise Mistake(
+            "'%(value)s' may be a fraction or have a thousands separator: type %(fraction)s or "
+            "%(whole)s",
+            value=text.strip(),
+            fraction=f"{plain}0",
+            whole=plain.replace(mark, ""),
         )
     try:
         value = float(plain.replace(",", "."))
@@ -166,3 +185,13 @@ def number_of(text: str) -> float:
             "'%(value)s' is not a finite number: type one such as 12.5", value=text.strip()
         )
     return value
+
+
+def write_number(value: float) -> str:
+    """Return a number as `number_of` parses it at every site.
+
+    >>> write_number(2.5), write_number(1000.0), write_number(3.125)
+    ('2.5', '1000', '3.1250')
+    """
+    text = repr(value).removesuffix(".0")
+    return f"{text}0" if GROUPED["."].fullmatch(text) else text

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fallow.data.facts import summarize_data
 from fallow.deployment.labeling_page import texts
-from fallow.deployment.labeling_page.forms import whole_number
+from fallow.deployment.labeling_page.forms import whole_number, write_number
 from fallow.deployment.labeling_page.label_queue import (
     CANNOT_TELL,
     ENDED,
@@ -194,7 +194,7 @@ class Views:
         if typed is None:
             typed = ""
             if own is not None and own.value is not None:
-                typed = f"{own.value:.10g}"
+                typed = write_number(own.value)
         # show labels of others only if they can no longer influence the annotator
         shows_history = last_answer is not None or asked.state in ("declined", *ENDED)
         history: Sequence[LabelAnswer] = []
@@ -370,7 +370,7 @@ class Views:
             if value is None:
                 as_sent.append(CANNOT_TELL)
             else:
-                as_sent.append(f"{value:.17g}")
+                as_sent.append(write_number(value))
             in_words.append(self.queue.label(value))
         return {"annotated_values": as_sent, "words": in_words}
 
