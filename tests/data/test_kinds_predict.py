@@ -235,6 +235,37 @@ def test_the_decimal_mark_in_a_model_file_is_checked(tmp_path: Path) -> None:
         fl.load_model(tmp_path / "model")
 
 
+def test_a_workbook_is_read_as_that_of_training(tmp_path: Path) -> None:
+    path = tmp_path / "doses.xlsx"
+    with pd.ExcelWriter(path, engine="openpyxl") as book:
+        pd.DataFrame({"dose": 50 - DOSES}).to_excel(book, sheet_name="2023", index=False)
+        labeled = pd.DataFrame({"dose": DOSES, "sick": ["no", "yes"] * 30})
+        labeled.to_excel(book, sheet_name="2024", index=False, startrow=2)
+    run = train(fl.load(path, label="sick", sheet="2024", header_row=3), initial=20)
+    run.save(tmp_path / "model")
+    expected = run.predict_proba(labeled)
+    for model in (run, fl.load_model(tmp_path / "model")):
+        assert model.predict_proba(path).tolist() == expected.tolist()
+    pd.DataFrame({"dose": DOSES}).to_excel(tmp_path / "new.xlsx")
+    with pytest.raises(ValueError, match="has no sheet '2024'"):
+        run.predict(tmp_path / "new.xlsx")
+
+
+def test_features_of_arrays_are_ordered_by_their_names(tmp_path: Path) -> None:
+    x = np.stack([DOSES, 100 * DOSES, DOSES**2], axis=1)
+    data = fl.from_arrays(x, ["no", "yes"] * 30, columns=("a", "b", "c"))
+    run = train(data, initial=20)
+    expected = run.predict_proba(x)
+    np.savez(tmp_path / "new.npz", x=x[:, [2, 0, 1]], columns=np.array(["c", "a", "b"]))
+    assert run.predict_proba(tmp_path / "new.npz").tolist() == expected.tolist()
+    np.savez(tmp_path / "others.npz", x=x, columns=np.array(["c", "a", "d"]))
+    with pytest.raises(ValueError, match=r"others\.npz has no column 'b'"):
+        run.predict(tmp_path / "others.npz")
+    np.savez(tmp_path / "fewer.npz", x=x, columns=np.array(["c", "a"]))
+    with pytest.raises(ValueError, match="columns names 2 features"):
+        run.predict(tmp_path / "fewer.npz")
+
+
 @each_of("factor, is_told", [(1000, True), (0.001, True), (1, False), (1.5, False)])
 def test_a_column_in_another_unit_is_a_warning(factor: float, is_told: bool) -> None:
     frame = pd.DataFrame({"dose": DOSES * factor})

@@ -112,9 +112,11 @@ def test_each_page_is_predicted_as_in_training(tmp_path: Path) -> None:
 
 
 def test_the_use_of_pages_in_a_model_file_is_checked(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="pages is 'some'; it must be 'each'"):
-        _read_example_spec({**SAVED, "pages": "some"})
-    assert "pages" not in _read_example_spec(SAVED)
+    with pytest.raises(ValueError, match=r"pages is 'some'"):
+        _read_example_spec({**SAVED, "files": {"pages": "some"}})
+    with pytest.raises(ValueError, match="'label' is no option of files"):
+        _read_example_spec({**SAVED, "files": {"label": "y"}})
+    assert "files" not in _read_example_spec(SAVED)
 
 
 @each_of("channels", [1, 3, None])

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from fallow import encoders
 from fallow.core import names
 from fallow.core.build import build, is_built_in
-from fallow.core.load_options import DecimalMark, Pages
+from fallow.core.load_options import DecimalMark, list_of_files, read_options
 from fallow.core.model_vectors import Layout
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.refusal import explain_errors
@@ -686,8 +686,8 @@ def _read_example_spec(saved: Mapping[str, Any]) -> ExampleSpec:
         scale_of(details)
     if saved.get("decimal") is not None:
         details["decimal"] = _read_decimal(saved["decimal"])
-    if saved.get("pages") is not None:
-        details["pages"] = _read_pages(saved["pages"])
+    if saved.get("files") is not None:
+        details["files"] = list_of_files(read_options(saved["files"]))
     if saved.get("units") is not None:
         details["units"] = {str(name): str(unit) for name, unit in saved["units"].items()}
     return details
@@ -699,12 +699,6 @@ def _read_decimal(mark: object) -> DecimalMark:
     if mark == ",":
         return ","
     raise ValueError(f"decimal is {mark!r}; it must be '.' or ','")
-
-
-def _read_pages(pages: object) -> Pages:
-    if pages == "each":
-        return "each"
-    raise ValueError(f"pages is {pages!r}; it must be 'each'")
 
 
 def _read_offsets(numbers: Sequence[float], shape: Sequence[int]) -> list[float]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar, Unpack, final
 from typing import get_type_hints as hints_of
 
 from fallow.core.limits import PositiveInt, check_limits
+from fallow.core.suggestions import require_known
 from fallow.core.wording import add_parameters, join_words
 
 P = ParamSpec("P")
@@ -243,6 +244,34 @@ def check_applies(source: object, kind: Kind, options: LoadOptions) -> None:
         f"{source} is {KINDS[kind]}: {shown} {predicate} not apply to it; omit "
         f"{join_words([f'{flag_of(name)} ({name}=)' for name in useless])}"
     )
+
+
+OF_FILES = ("sheet", "header_row", "pages")
+"""Options by which files of new examples are read as those of training."""
+FileOptions = Mapping[str, str | int]
+"""Options in `OF_FILES` that are not the default, by name."""
+
+
+def list_of_files(options: LoadOptions) -> FileOptions:
+    """Return the options in `OF_FILES` that are not the default."""
+    return {name: value for name, value in list_given(options).items() if name in OF_FILES}
+
+
+def read_options(files: Mapping[str, Any]) -> LoadOptions:
+    """Return the options in a model file.
+
+    >>> read_options({"header_row": 3}).header_row
+    3
+    >>> read_options({"label": "sick"})
+    Traceback (most recent call last):
+    ValueError: 'label' is no option of files; known: header_row, pages, sheet
+    """
+    for name in files:
+        require_known(name, OF_FILES, f"{name!r} is no option of files")
+    sheet = files.get("sheet", "")
+    if not isinstance(sheet, str):
+        raise ValueError(f"sheet is {sheet!r}; it must be the name of a sheet")
+    return build_options(**files)
 
 
 def flag_of(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.load_options import DecimalMark, Pages
+from fallow.core.load_options import DecimalMark, FileOptions
 from fallow.core.missing import BUCKETS
 from fallow.core.wording import join_some
 
@@ -154,8 +154,8 @@ class Reading:
     """Import of a user's own files or arrays, before any random draw.
 
     rows: number of examples read at each site.  left_out: omitted examples.  decimal: decimal mark
-    of the numbers in a text file, "auto" if no number has a mark.  pages: use of image files of
-    several pages.
+    of the numbers in a text file, "auto" if no number has a mark.  files: options by which
+    files of new examples are read alike.
     """
 
     source: str
@@ -163,7 +163,7 @@ class Reading:
     left_out: tuple[OmittedExamples, ...] = ()
     columns: tuple[ColumnRead, ...] = ()
     decimal: DecimalMark = "auto"
-    pages: Pages = "refuse"
+    files: FileOptions = field(default_factory=dict)
 
     @property
     def total(self) -> int:

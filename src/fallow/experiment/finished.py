@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from fallow.core.load_options import DecimalMark, Pages
+from fallow.core.load_options import DecimalMark, FileOptions
 from fallow.core.methods import Memo
 from fallow.core.types import SiteId, State, Values
 from fallow.data.loaders.scaling import PixelScale
@@ -107,7 +107,7 @@ class ExampleSpec(TypedDict):
         Sequence[float]
     ]  # values of DICOM images that became 0 and 1
     decimal: NotRequired[DecimalMark]  # of numbers in the text file of training
-    pages: NotRequired[Pages]  # use of image files of several pages
+    files: NotRequired[FileOptions]  # options by which files are read
 
 
 def scale_of(example_spec: ExampleSpec) -> PixelScale | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from fallow.core.load_options import LoadOptions
+from fallow.core.load_options import LoadOptions, read_options
 from fallow.core.model_vectors import Layout
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.optional import import_optional
@@ -136,7 +136,7 @@ def read_new_rows(
 ) -> NewRows:
     """Read the examples of a file or folder, with ``options`` or as those of training."""
     if options is None:
-        options = LoadOptions(pages=example_spec.get("pages", "refuse"))
+        options = read_options(example_spec.get("files", {}))
     return read_rows(
         path,
         example_spec["columns"],

@@ -229,8 +229,8 @@ class SimulatedEnvironment:
             details["units"] = units
         if rows.reading is not None and rows.reading.decimal != "auto":
             details["decimal"] = rows.reading.decimal
-        if rows.reading is not None and rows.reading.pages != "refuse":
-            details["pages"] = rows.reading.pages
+        if rows.reading is not None and rows.reading.files:
+            details["files"] = dict(rows.reading.files)
         if rows.physical_range is not None:
             details["physical_range"] = list(rows.physical_range)
         return details

@@ -86,7 +86,13 @@ def read_rows(
             x = torch.from_numpy(scale.normalize(x.numpy()))
     elif path.suffix.lower() == ".npz":
         rows = read_array_rows(
-            path, shape, "ids", offsets=offsets, scale=scale, pixel_range=pixel_range
+            path,
+            shape,
+            "ids",
+            columns=columns,
+            offsets=offsets,
+            scale=scale,
+            pixel_range=pixel_range,
         )
         x = rows.x
         if "ids" in rows.texts:
@@ -102,7 +108,7 @@ def read_rows(
         from fallow.data.loaders.table_files import read_file
 
         table = read_file(path, options=options, expected=expected)
-        findings = table.dialect.find_doubt(path.name)
+        findings = [item for item in table.findings if item.severity == "warning"]
         x = torch.from_numpy(encode_features(table, columns, marked, offsets, units))
         if ids in table.columns:
             named_by = ids
@@ -167,19 +173,24 @@ def read_array_rows(
     path: Path,
     shape: Sequence[int],
     *names: str,
+    columns: Sequence[str] = (),
     offsets: Sequence[float] = (),
     scale: PixelScale | None = None,
     pixel_range: Sequence[float] | None = None,
 ) -> ArrayRows:
     """Read the array ``x`` of a .npz file, and those of ``names`` that it has.
 
-    shape: of an example as the model takes it. offsets: see `Dataset.offsets`. scale,
+    shape: of an example as the model takes it. columns: names of its features, by which those of a
+    file with the array ``columns`` are ordered. offsets: see `Dataset.offsets`. scale,
     pixel_range: see `scale_as_trained`. Raises ValueError for a file without x, and for arrays of
     another length.
     """
     arrays = read_arrays(path)
     require_known("x", arrays, f"{path.name} has no array 'x'")
-    shifted = subtract_offsets(arrays["x"], offsets)
+    x = arrays["x"]
+    if columns and "columns" in arrays:
+        x = _order_columns(path, x, arrays["columns"], columns)
+    shifted = subtract_offsets(x, offsets)
     numbers, note = scale_as_trained(shifted, shape, path.name, scale, pixel_range)
     texts: dict[str, list[str]] = {}
     for name in names:
@@ -192,6 +203,23 @@ def read_array_rows(
                 "give one per row"
             )
     return ArrayRows(torch.from_numpy(numbers), texts, note, arrays)
+
+
+def _order_columns(
+    path: Path, x: npt.NDArray[Any], names: npt.NDArray[Any], columns: Sequence[str]
+) -> npt.NDArray[Any]:
+    """Return the features (n, d) of a model by their names in the file."""
+    known = [str(name) for name in names.ravel().tolist()]
+    check_names(known, path.name)
+    if x.shape[1:] != (len(known),):
+        raise ValueError(
+            f"{path.name}: an example has the shape {x.shape[1:]}, and columns names {len(known)} "
+            "features; give one name per feature"
+        )
+    for column in columns:
+        require_known(column, known, f"{path.name} has no column {column!r}")
+    at = [known.index(column) for column in columns]
+    return x[:, at]
 
 
 def text_of(value: object) -> str:

@@ -24,6 +24,7 @@ from fallow.core.load_options import (
     build_options,
     check_applies,
     list_given,
+    list_of_files,
     require_label,
 )
 from fallow.core.missing import Missing
@@ -408,7 +409,7 @@ def from_folder(
     )
     reading = dataset.reading
     if reading is not None:
-        reading = replace(reading, pages=options.pages)
+        reading = replace(reading, files=list_of_files(options))
     return replace(dataset, reading=reading, physical_range=result.physical_range)
 
 

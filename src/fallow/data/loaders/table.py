@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fallow.core.load_options import DecimalMark, LoadOptions
+from fallow.core.load_options import DecimalMark, LoadOptions, list_of_files
 from fallow.core.missing import Missing
 from fallow.core.suggestions import nearest_column, require_known
 from fallow.data.loaders.cells import (
@@ -145,7 +145,9 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
 
     n = len(y)
     rows_at = count_at(sites, np.ones(n, dtype=np.bool_))
-    reading = Reading(name, rows_at, decimal=dialect.known_decimal)
+    reading = Reading(
+        name, rows_at, decimal=dialect.known_decimal, files=list_of_files(options)
+    )
     keep = np.ones(n, dtype=np.bool_)
     if options.drop_rows:
         keep = ~_find_lacking_rows(columns)

@@ -18,7 +18,7 @@ from torch import Tensor
 from fallow.core.load_options import DEFAULTS, DecimalMark, LoadOptions, check_applies
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest, require_known
-from fallow.core.wording import count_noun
+from fallow.core.wording import count_noun, join_some
 from fallow.data.dataset import find_leaks, row_hashes
 from fallow.data.loaders.features import read_array_rows, text_of
 from fallow.data.loaders.hashing import hash_texts
@@ -561,6 +561,12 @@ def _read_arrays(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
     is_whole = x.flatten(1).isfinite().all(1)  # (n,)
     n_missing = int((~is_whole).sum())
     notes: list[str] = []
+    if "columns" in in_file.arrays:
+        columns = [text_of(name) for name in in_file.arrays["columns"].ravel().tolist()]
+        notes.append(
+            "features count by position, because the agreement names none of arrays; those of this "
+            f"file are {join_some(columns)}"
+        )
     if in_file.note is not None:
         notes.append(in_file.note)
     if n_missing:
