@@ -80,7 +80,8 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
                 },
                 "earlier": {"a": (read_progress({"asked": 4, "answered": 3}), utc(60))},
             },
-            "until 1 Jan 1970, 00:00 UTC: a <5 of 4 (as of 1 Jan 1970, 00:01 UTC); b <5 of 3, <5 in ",
+            "until 1 Jan 1970, 00:00 UTC: a 1 to 4 of 4 (as of 1 Jan 1970, "
+            "00:01 UTC); b 1 to 3 of 3, <5 in ",
         ),
         (
             {"event": "labels", "deadline": utc(0), "sites": {}, "earlier": {}},

@@ -261,3 +261,12 @@ def test_small_counts_of_the_progress_are_not_shown(counts: Any, shown: str) -> 
     settled = counts[0] + counts[1]
     assert line is not None
     assert f"basel {settled if settled >= 5 else shown} of 120" in line
+    status = make_status(
+        deadline=None,
+        step="0/query",
+        ended={"step": "0/query", "reason": "deadline", "tasks": "labels of cycle 0"}
+        | {"open": counts[2]},
+    )
+    number = shown or str(counts[2])
+    is_told = f"{number} open labeling tasks were withdrawn" in describe_standing(status)
+    assert is_told == (counts[2] > 0)

@@ -69,17 +69,17 @@ def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(
     assert events[-1]["earlier"] == {"north": (NORTH, utc(0.0))}
     columns = read_columns(tmp_path)
     assert (columns["north"]["Answered"], columns["north"]["Counted, UTC"]) == (
-        "1 of 4",
+        "1 to 4 of 4",
         "1 Jan 00:00",
     )
     assert (columns["south"]["Answered"], columns["south"]["Counted, UTC"]) == (
-        "2 of 4",
+        "1 to 4 of 4",
         "1 Jan 01:00",
     )
     again = teller(tmp_path, now, events)  # the coordinator was restarted
     again(asking("0/query"))
     assert set(events[-1]["earlier"]) == {"north", "south"}
-    assert read_columns(tmp_path)["north"]["Answered"] == "1 of 4"
+    assert read_columns(tmp_path)["north"]["Answered"] == "1 to 4 of 4"
 
 
 def test_counts_of_an_earlier_step_are_not_shown_for_the_next(tmp_path: Path) -> None:
@@ -101,10 +101,10 @@ def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> Non
     assert message in describe_standing(read_live(tmp_path) or {})
     columns = read_columns(tmp_path)
     assert [columns[site]["Open"] for site in ("north", "south")] == ["0", "0"]
-    assert columns["south"]["Conflicts"] == "1"  # these can still be decided
+    assert columns["south"]["Conflicts"] == "<5"  # these can still be decided
     again(asking("1/query", north=NORTH))
     assert "closed" not in describe_standing(read_live(tmp_path) or {})
-    assert read_columns(tmp_path)["north"]["Open"] == "3"
+    assert read_columns(tmp_path)["north"]["Open"] == "<5"
 
 
 @pytest.mark.long

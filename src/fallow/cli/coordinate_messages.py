@@ -14,7 +14,7 @@ from rich.console import Console
 from fallow.cli.log_lines import LogLines, find_level
 from fallow.cli.terminal import print_event, show_table
 from fallow.core.events import Event, is_progress
-from fallow.core.wording import show_count
+from fallow.core.wording import show_count, show_part
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.coordinator.labels import Ended
@@ -190,7 +190,7 @@ def _describe_labels(event: Event) -> str:
 
 def _describe_counts(site: str, counts: dict[str, int]) -> str:
     settled = counts["answered"] + counts["declined"]
-    text = f"{site} {show_count(settled)} of {counts['asked']}"
+    text = f"{site} {show_part(settled, counts['asked'])}"
     if counts["conflicts"]:
         text += f", {show_count(counts['conflicts'])} in conflict"
     return text

@@ -46,6 +46,19 @@ def show_count(count: int) -> str:
     return f"{count:,}"
 
 
+def show_part(part: int, whole: int) -> str:
+    """Format how many of a known number of examples; a small part is a range.
+
+    >>> show_part(3, 120), show_part(3, 4), show_part(0, 4), show_part(1, 1)
+    ('<5 of 120', '1 to 4 of 4', '0 of 4', '1 of 1')
+    """
+    if is_small(part) and 1 < whole < SMALL:
+        return f"1 to {whole} of {whole}"
+    if whole == 1:
+        return f"{part} of 1"
+    return f"{show_count(part)} of {whole}"
+
+
 def round_up(count: int) -> int:
     """Return a number of examples for a picture, in which small ones look equal.
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from fallow.core.wording import SMALL, count_noun, join_words, show_count, was_or_were
+from fallow.core.wording import SMALL, join_words, show_count, show_part
 from fallow.measurements import description
 from fallow.report.blocks import Block, Blocks, Note, Paragraph, Table
 from fallow.report.live_state import LiveState
@@ -238,8 +238,7 @@ def _about_labels(live: LiveStatus) -> list[str]:
     many = ended.get("open") or 0
     back = ""
     if many:
-        questions = count_noun(many, "open labeling task")
-        back = f"; {questions} {was_or_were(many)} withdrawn"
+        back = f"; {show_count(many)} open labeling tasks were withdrawn"
     return [f"The {ended['tasks']} were closed {CLOSED[ended['reason']]}{back}."]
 
 
@@ -287,7 +286,7 @@ def site_columns(
 def _count_answers(counts: Mapping[str, int]) -> str:
     if not counts:
         return NOTHING
-    return f"{show_count(counts['answered'])} of {counts['asked']}"
+    return show_part(counts["answered"], counts["asked"])
 
 
 def _contact(site: LiveStatus, is_open: bool) -> str:
