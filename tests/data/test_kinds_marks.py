@@ -13,16 +13,18 @@ import torch
 import fallow as fl
 from fallow.core.load_options import LoadOptions
 from fallow.data import Dataset
-from fallow.data.loaders.dialect import Dialect, sniff
+from fallow.data.loaders.columns import Setting, recognize_column
+from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.open import from_table
+from fallow.data.loaders.table_files import read_file
 from tests.data.kinds import quietly
 from tests.each import each_of
 
 
-def write(path: Path, separator: str, *columns: Sequence[str]) -> Path:
-    """Write columns, repeated to 24 rows, and a label; cells with the separator are quoted."""
+def write(path: Path, separator: str, *columns: Sequence[str], n: int = 24) -> Path:
+    """Write columns, repeated to n rows, and a label; cells with the separator are quoted."""
     lines = [separator.join([*(f"c{at}" for at in range(len(columns))), "y"])]
-    for row in range(24):
+    for row in range(n):
         cells = [column[row % len(column)] for column in columns]
         quoted = [f'"{cell}"' if separator in cell else cell for cell in cells]
         lines.append(separator.join([*quoted, "ab"[row % 2]]))
@@ -90,6 +92,11 @@ DECIDED = [
     ("\t", (["3,215.5", "12,500"],), [3215.5]),
     (",", (["3,215", "12,500"], ["1.5", "2.25"]), [3215, 1.5]),
     (",", (["7", "8"], ["1.5", "2.25"]), [7, 1.5]),
+    (";", (["1.234 kg", "2.100 kg"], ["1,5", "2,25"]), [1234, 1.5]),
+    (";", (["12,5 %", "1.037 %"],), [1037]),
+    (";", (["12,5 kg", "1.037,5 kg"],), [1037.5]),
+    (",", (["$1,250", "$980"], ["1.5", "2.25"]), [1250, 1.5]),
+    (",", (["2.5 mg", "7.25 mg"], ["1", "2"]), [2.5, 1]),
 ]
 
 
@@ -102,10 +109,92 @@ def test_one_unambiguous_cell_decides_without_a_warning(
     assert not list_doubts(dataset)
 
 
+LATER = [
+    (";", ["400", "999"], ["1.000", "1.599"], ["0,5"], 1599),
+    (";", ["0,5", "999,5"], ["1.000", "1.000,5"], ["1"], 1000.5),
+    (";", ["400", "999"], ["1,000", "1,599"], ["0.5"], 1599),
+    (";", ["400 g", "999 g"], ["1.000 g", "1.599 g"], ["0,5"], 1599),
+    (",", ["400.5", "999.5"], ["1,000", "1,000.5"], ["1"], 1000.5),
+    (",", ["400", "999"], ["1.25", "1.5"], ["7"], 1.5),
+]
+
+
+@each_of("separator, cells, later, others, number", LATER)
+def test_a_mark_after_the_first_rows_decides_as_one_in_them(
+    separator: str,
+    cells: list[str],
+    later: list[str],
+    others: list[str],
+    number: float,
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path / "t.csv", separator, cells * 300 + later * 12, others, n=624)
+    table = read_file(path)
+    column = recognize_column(
+        table.columns["c0"], Setting("c0", path.name, dialect=table.dialect)
+    )
+    assert number in column.cells and column.read.kind == "number"
+    assert not table.dialect.doubt
+
+
+def test_thousands_after_the_first_rows_are_doubted_without_another_mark(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path / "t.csv", ";", ["400", "999"] * 300 + ["1.000"] * 24, n=624)
+    dialect = read_file(path).dialect
+    assert dialect.doubt == "1.000" and dialect.thousands == "."
+
+
+APART = [
+    (["0,5", "1,0"], ["14.30", "9.05"], [0.5, 14.3]),  # times of day
+    (["0,5", "1,0"], ["2.0", "2.1"], [0.5, 2.0]),  # versions
+    (["0,5", "1.234"], ["14.30", "9.05"], [1234, 9.05]),
+    (["0,5", "1,0"], ["2.000", "2.1"], [0.5, 2.0]),
+]
+
+
+@each_of("commas, points, first", APART)
+def test_columns_with_commas_and_columns_with_points_are_both_numbers_and_a_warning(
+    commas: list[str], points: list[str], first: list[float], tmp_path: Path
+) -> None:
+    dataset = load(write(tmp_path / "t.csv", ";", commas, points))
+    assert first in list_rows(dataset)
+    assert "numbers such as 0,5 and" in " ".join(dataset.notes)
+
+
+@each_of("answers", [["1,3", "1,2,3"], ["1,3", "none of them"], ["1,3", "1.3"]])
+def test_lists_with_commas_do_not_decide_beside_decimal_points(
+    answers: list[str], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "t.csv", ";", answers, ["1.5", "2.25"])
+    assert read_file(path).dialect.decimal == "."
+
+
+@each_of("codes", [["2.0", "2.1"], ["14.30", "9.05"]])
+def test_versions_and_times_of_day_leave_the_doubt_of_another_column(
+    codes: list[str], tmp_path: Path
+) -> None:
+    for cells in (["1.234", "5.678"], ["1,234", "5,678"]):
+        path = write(tmp_path / "t.csv", ";", codes, cells)
+        assert list_doubts(load(path)) == ["decimal=','"]
+
+
+@each_of("cells", [["12,5 kg", "1.037 kg"], ["1.037,5 kg", "12 kg"]])
+def test_targets_with_units_have_the_marks_of_the_file(
+    cells: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    rows = [f"{at};{cells[at % 3 > 0]}" for at in range(24)]
+    path.write_text("\n".join(["x;y", *rows]), encoding="utf-8")
+    numbers = {"12,5 kg": 12.5, "1.037 kg": 1037, "1.037,5 kg": 1037.5, "12 kg": 12}
+    dataset = quietly(lambda: fl.load(path, label="y", task="regression"))
+    assert {*dataset.y.tolist()} == {numbers[cell] for cell in cells}
+
+
 @each_of("cells", [["10.123.123.100", "1.2.3.4"], ["1.234.567", "2.0.1"]])
 def test_addresses_and_versions_do_not_decide(cells: list[str], tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", ",", cells, ["1.5", "2.5"])
-    assert sniff(path).decimal == "."
+    assert read_file(path).dialect.decimal == "."
 
 
 def test_the_warning_is_a_python_warning_that_names_both_readings(tmp_path: Path) -> None:
@@ -185,7 +274,10 @@ def test_a_test_file_with_another_decimal_mark_is_refused(
 
 
 def test_the_marks_of_a_file_are_known_only_if_a_number_has_one(tmp_path: Path) -> None:
-    assert sniff(write(tmp_path / "a.csv", ";", ["1", "2"])).known_decimal == "auto"
-    assert sniff(write(tmp_path / "b.csv", ";", ["1,5"])).known_decimal == ","
-    assert sniff(write(tmp_path / "c.csv", ";", ["1.5"])).known_decimal == "."
+    assert (
+        read_file(write(tmp_path / "a.csv", ";", ["1", "2"])).dialect.known_decimal
+        == "auto"
+    )
+    assert read_file(write(tmp_path / "b.csv", ";", ["1,5"])).dialect.known_decimal == ","
+    assert read_file(write(tmp_path / "c.csv", ";", ["1.5"])).dialect.known_decimal == "."
     assert Dialect().known_decimal == "auto"

@@ -15,7 +15,6 @@ import torch
 import fallow as fl
 from fallow.core.load_options import LoadOptions
 from fallow.data import Dataset, from_npz, open_dataset
-from fallow.data.loaders.dialect import sniff
 from fallow.data.loaders.features import read_features
 from fallow.data.loaders.table_files import read_file
 
@@ -236,10 +235,10 @@ def test_arrays_of_unknown_names_are_all_named(tmp_path: Path) -> None:
     assert from_npz(path).site_names == ("a", "b")
 
 
-def test_the_dialect_of_a_file_is_found_in_its_head(tmp_path: Path) -> None:
+def test_the_dialect_of_a_file_is_detected_from_its_cells(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a;b\n1,5;2\n")
-    values = sniff(path)
+    values = read_file(path).dialect
     assert (values.separator, values.decimal, values.thousands) == (";", ",", "")
 
 

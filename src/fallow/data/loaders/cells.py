@@ -188,12 +188,28 @@ def labels_of(cells: pa.ChunkedArray, dialect: Dialect = PLAIN) -> npt.NDArray[A
     has_marks = is_textual(cells) and not dialect.is_plain
     if has_marks and numbers_of(cells, dialect) is not None:
         cells = dialect.plain_numbers(pc.utf8_trim_whitespace(cells))
+    elif has_marks:
+        return _plain_units(names_of(cells), dialect)
     if pa.types.is_integer(kind) and not cells.null_count:
         whole: npt.NDArray[Any] = cells.to_numpy()
         return whole.astype(np.uint64 if kind == pa.uint64() else np.int64)
     if is_numeric(cells) and not pa.types.is_boolean(kind):
         return _to_float64(cells)
     return names_of(cells)
+
+
+def _plain_units(names: npt.NDArray[np.str_], dialect: Dialect) -> npt.NDArray[np.str_]:
+    """Return names with numbers in Python's format, if all are numbers with a unit."""
+    distinct, codes = np.unique(names, return_inverse=True)
+    texts: list[str] = distinct.tolist()
+    parts = {text: split_unit(text) for text in texts if not is_empty(text)}
+    number_of = {text: part[0] for text, part in parts.items() if part is not None}
+    if len(number_of) < len(parts):
+        return names
+    plain = plain_texts([number_of.get(text, "") for text in texts], dialect)
+    pairs = zip(texts, plain, strict=True)
+    written = [text.replace(number_of.get(text, ""), number, 1) for text, number in pairs]
+    return np.array(written, dtype=np.str_)[codes]
 
 
 def find_levels(cells: pa.ChunkedArray) -> Levels:

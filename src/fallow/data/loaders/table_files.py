@@ -25,7 +25,7 @@ from fallow.data.loaders.cells import (
     texts_of,
 )
 from fallow.data.loaders.delimited import read_delimited
-from fallow.data.loaders.dialect import Dialect, sniff
+from fallow.data.loaders.dialect import Dialect, settle_marks, sniff
 from fallow.data.loaders.text_rules import check_names, name_columns
 from fallow.data.loaders.unpacked import count_unpacked_bytes
 from fallow.data.loaders.workbook import read_sheet
@@ -144,8 +144,9 @@ def _check_repeated_header(table: Table) -> None:
 def _read_text(
     path: Path, notify: ReportBytes, decimal: DecimalMark, expected: DecimalMark
 ) -> Table:
-    dialect = sniff(path, decimal, expected)
+    dialect = sniff(path)
     cells, findings = read_delimited(path, dialect, notify)
+    dialect = settle_marks(dialect, cells.columns, decimal, expected)
     columns = dict(zip(cells.column_names, cells.columns, strict=True))
     return Table(
         name=path.name,
