@@ -96,6 +96,27 @@ def test_channels_that_come_first_stay_there(shape: tuple[int, ...]) -> None:
     assert data.x.shape[1:] == shape and data.notes == ()
 
 
+DOUBTFUL = [(16, 16, 13), (16, 16, 2), (12, 20, 5)]
+
+
+@pytest.mark.parametrize("shape", DOUBTFUL)
+def test_images_that_seem_to_have_other_channels_last_are_named(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    x = np.random.default_rng(0).random((20, *shape)).astype(np.float32)
+    y = np.arange(20) % 2
+    data = from_plain_arrays(x, y)
+    assert data.x.shape[1:] == shape
+    (finding,) = data.findings
+    assert f"{shape} were read as {shape[0]} channels" in finding.sentence
+    assert finding.severity == "warning" and "channels='last'" in finding.fix
+    np.savez(tmp_path / "scans.npz", x=x, y=y)
+    assert finding in open_dataset(tmp_path / "scans.npz").findings
+    assert from_plain_arrays(x, y, channels="first").findings == ()
+    last = from_plain_arrays(x, y, channels="last")
+    assert last.x.shape[1:] == (shape[2], *shape[:2]) and last.findings == ()
+
+
 def test_an_unknown_order_is_refused(digits: Arrays) -> None:
     with pytest.raises(ValueError, match="channels is 'middle'; give 'first' or 'last'"):
         fl.from_arrays(digits["x"], digits["y"], channels="middle")  # type: ignore[arg-type]

@@ -41,6 +41,7 @@ from fallow.data.loaders.pixels import (
     Channels,
     as_features,
     describe_move,
+    find_doubtful_order,
     has_channels_last,
 )
 from fallow.data.loaders.text_rules import settle_names
@@ -152,6 +153,8 @@ def from_arrays(
     is_last = has_channels_last(features.shape, name, channels)
     if is_last and channels == "auto":
         findings = (*findings, note(describe_move(features.shape)))
+    if not is_last:
+        findings = (*findings, *find_doubtful_order(features.shape, channels))
     rows = _check_rows(features, labels.y, sites, groups, ids, name, is_last)
     findings = (*findings, *list_notes(rows.notes))
     aside = None

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.optional import import_optional
+from fallow.data.reading import Finding, warning
 
 Features = npt.NDArray[np.float32]
 Channels = Literal["auto", "first", "last"]
@@ -86,6 +87,33 @@ def describe_move(shape: Sequence[int]) -> str:
         f"images of shape {(height, width, n_channels)} were read as {n_channels} {noun} of "
         f"{height} x {width} pixels (channels last)"
     )
+
+
+def find_doubtful_order(shape: Sequence[int], channels: Channels) -> list[Finding]:
+    """Return a warning if images read with their channels first seem to have them last.
+
+    The last dimension is the smallest one: images are wider than they have channels.
+
+    >>> len(find_doubtful_order((5, 16, 16, 13), "auto"))
+    1
+    >>> find_doubtful_order((5, 64, 4, 4), "auto")
+    []
+    """
+    if channels != "auto" or len(shape) != 4:
+        return []
+    first, second, last = shape[1:]
+    if not 1 < last < min(first, second):
+        return []
+    sentence = (
+        f"images of shape {(first, second, last)} were read as {first} channels of {second} x "
+        f"{last} pixels (channels first)"
+    )
+    return [
+        warning(
+            sentence,
+            f"channels='last' for {last} channels of {first} x {second} pixels, or channels='first'",
+        )
+    ]
 
 
 NUMERIC = "biuf"
