@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fallow.data import Dataset, from_folder
+from fallow.deployment.site.pictures import read_pictures
 from tests.each import each_of
 
 images = pytest.importorskip("PIL.Image")
@@ -34,6 +35,9 @@ SPLITS = {  # folders -> training and test examples, and the note
     "train and test": (("train", "test"), 4, 4, "the test set is the folder test/"),
     "other names": (("Training", "testing"), 4, 4, "the test set is the folder testing/"),
     "validation": (("train", "val"), 4, 4, "the test set is the folder val/"),
+    "sets": (("training_set", "test_set"), 4, 4, "the test set is the folder test_set/"),
+    "years": (("train2017", "val2017"), 4, 4, "the test set is the folder val2017/"),
+    "images": (("Train-images", "Test"), 4, 4, "the test set is the folder Test/"),
     "all three": (
         ("train", "valid", "test"),
         8,
@@ -85,6 +89,65 @@ def test_classes_may_be_called_train_and_test(tmp_path: Path) -> None:
     )
     data = from_folder(write(tmp_path, names))
     assert data.classes == ("car", "test", "train")
+
+
+def test_a_further_folder_beside_splits_is_named_and_makes_no_sites(tmp_path: Path) -> None:
+    for number, name in enumerate(("train", "test", "extra")):
+        write(tmp_path, PAIR.format(name), 4 * number)
+    write(tmp_path, "samples/x.png", 20)
+    data = from_folder(tmp_path)
+    assert data.classes == ("cat", "dog") and data.sites is None
+    assert (len(data.x), len(data.x_test)) == (4, 4)
+    sentence = "5 images outside class/* in train and test left out, such as "
+    assert sentence in warnings_of(data)
+
+
+SPLITS_AS_CLASSES = {
+    "below classes": ("cat/{0}", "dog/{0}"),
+    "below sites and classes": ("north/cat/{0}", "south/cat/{0}"),
+    "between sites and classes": ("north/{0}/cat", "south/{0}/cat"),
+}
+
+
+@each_of("folders", SPLITS_AS_CLASSES.values())
+def test_splits_below_classes_are_refused_with_the_layout(
+    folders: tuple[str, ...], tmp_path: Path
+) -> None:
+    root = tmp_path / folders[0].replace("/", "-")
+    for number, name in enumerate(folders):
+        names = f"{name}/1.png".format("train") + " " + f"{name}/2.png".format("test")
+        write(root, names, 2 * number)
+    with pytest.raises(ValueError, match=r"train/class/\* and test/class/\*"):
+        from_folder(root)
+
+
+def test_folders_of_patients_are_named_before_they_become_classes(tmp_path: Path) -> None:
+    names = [
+        f"{kind}/p{kind[0]}{n}/{k}.png"
+        for kind in ("benign", "malignant")
+        for n in range(4)
+        for k in range(2)
+    ]
+    write(tmp_path / "patients", " ".join(names))
+    assert (
+        "each of 8 classes is at one site only, such as 'pb0' at 'benign'"
+        in warnings_of(from_folder(tmp_path / "patients"))
+    )
+    names = [f"{site}/{kind}/{k}.png" for site in "ab" for kind in "xyz" for k in range(3)]
+    assert warnings_of(from_folder(write(tmp_path / "sites", " ".join(names)))) == ""
+
+
+UNLABELED = ("unlabel" + "led", "Unlabeled", "UNLABELED")
+
+
+@each_of("name", UNLABELED)
+def test_other_writings_of_unlabeled_are_no_class(name: str, tmp_path: Path) -> None:
+    root = tmp_path / name
+    write(root, f"cat/1.png cat/2.png dog/3.png dog/4.png cat/5.png {name}/x.png")
+    data = from_folder(root)
+    assert data.classes == ("cat", "dog") and int((~data.is_labeled).sum()) == 1
+    assert f"images in folders {name!r} are unlabeled" in data.notes
+    assert read_pictures(root).labels.count("") == 1
 
 
 def test_the_same_image_in_training_and_test_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fallow.catalog import advise_name
 from fallow.core.load_options import DEFAULTS, LoadOptions, Pages
 from fallow.core.optional import import_optional
-from fallow.core.wording import count_noun, join_some
+from fallow.core.wording import count_noun, join_some, join_words
 from fallow.data.loaders.dicom import (
     DICOM_FILES,
     OWNERS,
@@ -46,6 +46,8 @@ from fallow.data.reading import Finding, ReportBytes, ignore_bytes, note, warnin
 from fallow.storage.received import check_fits
 
 UNLABELED_FOLDER = "unlabeled"
+UNLABELED_NAME = re.compile("unlabel{1,2}ed", re.I)
+"""Names of the folder of unlabeled images, with one or two l."""
 MOST_OF_FILE: Mapping[Pages, int] = {"refuse": 1, "each": MOST_PAGES}
 """Maximum number of images in a file."""
 FLOAT = 4  # bytes of a float32
@@ -69,7 +71,10 @@ IMAGE_FILES = (
 TRAIN = ("train", "training")
 VALIDATION = ("val", "valid", "validation")
 TEST = ("test", "testing")
+SPLITS = (*TRAIN, *VALIDATION, *TEST)
 """Names of folders that divide images into training, validation and test examples."""
+AFTER_SPLIT = re.compile(r"([\W_]?(set|data|images?|split))?([\W_]?\d{4})?", re.I)
+"""Rest of such a name, as in ``training_set`` and ``val2017``."""
 RENAME = "rename the folders"
 DARK = 255 / 15.9
 """Level below which all pixels of 16 bits have at most 12 bits."""
@@ -196,12 +201,19 @@ def read_folder(
     splits = _find_splits(folder)
     layout = _find_layout(folder, splits)
     files = layout.files
+    if not files and layout.others:
+        raise ValueError(
+            f"{folder} has images at another depth, such as "
+            f"{layout.others[0].relative_to(folder).as_posix()}; put them in site/class/* or "
+            "class/*, and divided ones in train/site/class/* or train/class/* and test/class/*"
+        )
     if not files:
         raise ValueError(
             f"{folder} contains no images; put them in site/class/* or "
             f"site/{UNLABELED_FOLDER}/*, or in class/* without sites; for regression, add "
             f"targets.csv with the columns file and target{advise_name(folder)}"
         )
+    _check_classes(folder, files)
     stack = _load_files(folder, files, notify, options)
     files = [files[at] for at in stack.file_of]
     folders = [file.relative_to(folder).parent.parts for file in files]
@@ -216,7 +228,8 @@ def read_folder(
         in_validation = sum(parts[0] in splits.validation for parts in folders)
         split_findings = splits.describe(in_validation)
     empty = sorted(
-        {normal_name(path.name) for path in layout.empty} - {*labels, UNLABELED_FOLDER}
+        {normal_name(path.name) for path in layout.empty if not _is_unlabeled(path)}
+        - {*labels}
     )
     return Images(
         x=stack.x,
@@ -231,11 +244,13 @@ def read_folder(
         findings=(
             *([] if options.group else stack.suggest_groups()),
             *_find_in_names(folders),
+            *_find_unlabeled(files),
+            *_find_patients(labels, sites),
             *warn_of_similar_names("classes", Counter(filter(None, labels)), RENAME),
             *warn_of_similar_names("sites", Counter(sites or ()), RENAME),
             *split_findings,
             *_find_empty(layout, empty),
-            *_find_strays(folder, layout),
+            *_find_strays(folder, layout, splits),
             *_find_masks(files),
             *stack.findings,
         ),
@@ -251,6 +266,10 @@ class Splits:
     train: tuple[str, ...]
     validation: tuple[str, ...]
     test: tuple[str, ...]
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return (*self.train, *self.validation, *self.test)
 
     def describe(self, in_validation: int) -> list[Finding]:
         """Return what the folders mean. in_validation: number of validation images."""
@@ -271,15 +290,31 @@ def _find_splits(folder: Path) -> Splits | None:
     Without a test folder, the validation images are the test set.
     """
     names = [path.name for path in list_folders(folder, "*")]
-    train = tuple(name for name in names if name.lower() in TRAIN)
-    validation = tuple(name for name in names if name.lower() in VALIDATION)
-    test = tuple(name for name in names if name.lower() in TEST)
-    others = {*names} - {*train, *validation, *test, UNLABELED_FOLDER}
-    if others or len(train) != 1 or not (test or validation):
+    train = tuple(name for name in names if _is_split(name, TRAIN))
+    validation = tuple(name for name in names if _is_split(name, VALIDATION))
+    test = tuple(name for name in names if _is_split(name, TEST))
+    if len(train) != 1 or not (test or validation):
+        return None
+    others = {*names} - {*train, *validation, *test}
+    is_class = bool(list_files(folder / train[0], "*"))
+    if is_class and not all(map(UNLABELED_NAME.fullmatch, others)):
         return None
     if not test:
         return Splits(train, (), validation)
     return Splits(train, validation, test)
+
+
+def _is_split(name: str, kinds: Sequence[str]) -> bool:
+    """Return whether a folder is one of a kind, such as ``train``, ``training_set``, ``val2017``.
+
+    >>> _is_split("Train-Images", TRAIN), _is_split("trainee", TRAIN)
+    (True, False)
+    """
+    lower = name.lower()
+    return any(
+        lower.startswith(kind) and AFTER_SPLIT.fullmatch(lower.removeprefix(kind))
+        for kind in kinds
+    )
 
 
 @final
@@ -322,12 +357,21 @@ def _find_layout(folder: Path, splits: Splits | None) -> Layout:
         if listing is not by_depth[depth]:
             others += [path for path in listing.files if _is_named_image(path)]
     if splits is not None:
-        unlabeled = list_files(folder, f"{UNLABELED_FOLDER}/*")
+        beside = [file for file in files if not _is_below(file, folder, splits)]
+        others += [file for file in beside if _is_named_image(file)]
+        files = [file for file in files if _is_below(file, folder, splits)]
         if depth == 1:
+            unlabeled = [
+                file for file in list_files(folder, "*/*") if _is_unlabeled(file.parent)
+            ]
             files = sorted([*files, *unlabeled])
             others = [file for file in others if file not in unlabeled]
     used = {file.parent for file in files}
-    class_folders = by_depth[depth - 1].folders
+    class_folders = [
+        path
+        for path in by_depth[depth - 1].folders
+        if splits is None or _is_below(path, folder, splits)
+    ]
     empty_sites: list[Path] = []
     if depth == 2:
         occupied = {path.parent for path in (*class_folders, *others)}
@@ -340,6 +384,10 @@ def _find_layout(folder: Path, splits: Splits | None) -> Layout:
         others=others,
         broken=[path for listing in by_depth for path in listing.broken],
     )
+
+
+def _is_below(path: Path, folder: Path, splits: Splits) -> bool:
+    return path.relative_to(folder).parts[0] in splits.folders
 
 
 def _is_named_image(file: Path) -> bool:
@@ -372,11 +420,51 @@ def _find_empty(layout: Layout, classes: Sequence[str]) -> list[Finding]:
     return findings
 
 
-def _find_strays(folder: Path, layout: Layout) -> list[Finding]:
+def _check_classes(folder: Path, files: Sequence[Path]) -> None:
+    """Raise ValueError if the classes are those of training and test images."""
+    names = {file.parent.name for file in files if not _is_unlabeled(file.parent)}
+    has_train = any(_is_split(name, TRAIN) for name in names)
+    if len(names) > 1 and has_train and all(_is_split(name, SPLITS) for name in names):
+        raise ValueError(
+            f"{folder}: the classes would be {join_some(sorted(names))}, such as of "
+            f"{files[0].relative_to(folder).as_posix()}; put these folders above the classes, as "
+            "in train/class/* and test/class/*"
+        )
+
+
+def _find_unlabeled(files: Iterable[Path]) -> list[Finding]:
+    """Return a note on folders of unlabeled images in another writing."""
+    names = {file.parent.name for file in files if _is_unlabeled(file.parent)}
+    return [
+        note(f"images in folders {name!r} are unlabeled", RENAME)
+        for name in sorted(names - {UNLABELED_FOLDER})
+    ]
+
+
+def _find_patients(labels: Sequence[str], sites: Sequence[str] | None) -> list[Finding]:
+    """Return a warning if the sites seem to be classes, with a folder for each patient."""
+    if sites is None:
+        return []
+    pairs = {pair for pair in zip(labels, sites, strict=True) if pair[0]}
+    classes = {label for label, _ in pairs}
+    n_sites = len({site for _, site in pairs})
+    if len(pairs) > len(classes) or not 1 < n_sites < len(classes):
+        return []
+    label, site = min(pairs)
+    sentence = (
+        f"each of {len(classes):,} classes is at one site only, such as {label!r} at {site!r}: the "
+        "sites may be classes, and the classes patients"
+    )
+    return [warning(sentence, "put the images into class/*, or into site/class/*")]
+
+
+def _find_strays(folder: Path, layout: Layout, splits: Splits | None) -> list[Finding]:
     """Return warnings of files that are no examples."""
     findings = []
     if layout.others:
         layout_words = "site/class/*" if layout.has_sites else "class/*"
+        if splits is not None:
+            layout_words += f" in {join_words(splits.folders)}"
         first = layout.others[0].relative_to(folder).as_posix()
         noun = count_noun(len(layout.others), "image")
         sentence = f"{noun} outside {layout_words} left out, such as {first}"
@@ -410,10 +498,13 @@ IN_LIST = "write numbers with a decimal point"
 
 def label_of(file: Path) -> str:
     """Return the name of the folder of an image, "" if it is that of unlabeled images."""
-    folder = normal_name(file.parent.name)
-    if folder == UNLABELED_FOLDER:
+    if _is_unlabeled(file.parent):
         return ""
-    return folder
+    return normal_name(file.parent.name)
+
+
+def _is_unlabeled(folder: Path) -> bool:
+    return UNLABELED_NAME.fullmatch(normal_name(folder.name)) is not None
 
 
 def _find_list(folder: Path) -> Path | None:

@@ -25,7 +25,6 @@ from fallow.data.loaders.images import (
     read_images,
 )
 from fallow.data.loaders.pixels import ImageError, open_image
-from fallow.data.loaders.text_rules import normal_name
 
 
 @final
@@ -171,8 +170,8 @@ def read_pictures(
 
 def _find_empty_classes(folder: Path, files: Sequence[Path]) -> tuple[str, ...]:
     """Return the names of the folders without images."""
-    used = {label_of(file) for file in files} | {UNLABELED_FOLDER}
-    names = {normal_name(path.name) for path in list_folders(folder, "*")}
+    used = {label_of(file) for file in files}
+    names = {label_of(path / "image") for path in list_folders(folder, "*")} - {""}
     return tuple(sorted(names - used))
 
 
