@@ -60,7 +60,9 @@ def test_sites_may_agree_to_show_their_parts_and_are_told_what_that_means(
     simulation = hospitals(tmp_path, Spec(name, {"shown": "parts"}), Privacy())
     study = describe_study(simulation.sites["basel"])
     assert any("without secure aggregation, the coordinator sees" in line for line in study)
-    assert any("can compute labeled rows" in line for line in study)
+    assert any(
+        "can compute rows from what is sent, labeled or not" in line for line in study
+    )
 
 
 def test_with_secure_sums_only_the_totals_of_two_closes_are_spoken_of(
@@ -69,7 +71,9 @@ def test_with_secure_sums_only_the_totals_of_two_closes_are_spoken_of(
     simulation = hospitals(tmp_path, Spec("closed-form"))
     study = describe_study(simulation.sites["basel"])
     assert not any("without secure aggregation" in line for line in study)
-    assert any("can compute labeled rows" in line for line in study)
+    assert any(
+        "can compute rows from what is sent, labeled or not" in line for line in study
+    )
     seen_by = {
         function: seen
         for _, function, _, seen, _ in list_disclosures(simulation.sites["basel"])

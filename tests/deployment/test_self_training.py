@@ -54,11 +54,11 @@ def test_a_site_is_told_what_leaves_it(tmp_path: Path) -> None:
         for line in describe_study(simulation.sites["basel"])
     )
     assert any(
-        "self-training on unlabeled examples in 17 more exchanges" in line
+        "17 more exchanges per cycle, which send exact products of all examples" in line
         for line in describe_study(simulation.sites["basel"])
     )
     assert any(
-        "can compute labeled rows" in line
+        "can compute rows from what is sent, labeled or not" in line
         for line in describe_study(simulation.sites["basel"])
     )
     simulation.close()

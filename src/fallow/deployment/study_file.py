@@ -56,7 +56,7 @@ SECURE_SUM = "privacy.secure_sum"
 SUMS = "privacy.sums"
 NO_SUMS = (
     "privacy.sums is not set, and a study at real sites has no default: set it to exact (from exact "
-    "sums, the coordinator can compute labeled rows) or to noisy (differential privacy, with "
+    "sums, the coordinator can compute rows, labeled or not) or to noisy (differential privacy, with "
     "privacy.epsilon)"
 )
 """Setting that enables secure aggregation."""
@@ -273,9 +273,7 @@ def agreement_text(agreement: Agreement) -> str:
     document.add(tomlkit.comment(f'Agreement of the study "{agreement.name}".'))
     for line in HEAD.splitlines():
         document.add(tomlkit.comment(line))
-    add_comment(
-        document, f"Sums of labeled rows are sent {describe_sums(agreement.config)}."
-    )
+    add_comment(document, f"Sums are sent {describe_sums(agreement.config)}.")
     document.add(tomlkit.nl())
     add_config(document, agreement.config)
     document.add(tomlkit.nl())

@@ -1,4 +1,4 @@
-"""Sentences about what sums of labeled examples reveal, which all texts about a study repeat."""
+"""Sentences about what sums of examples reveal, which all texts about a study repeat."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fallow.settings.config import ExperimentConfig, contract_of_training
 
 Promise = Literal["exact", "noisy", "gradient"]
 PROMISES: Mapping[Promise, str] = {
-    "exact": "the coordinator, and everyone who receives the model, can compute labeled rows from "
-    "what is sent; for tables this takes seconds",
+    "exact": "the coordinator, and everyone who receives the model, can compute rows from what is "
+    "sent, labeled or not; for tables this takes seconds",
     "noisy": "(epsilon, delta)-differential privacy, as stated; the only protection of rows against "
     "the coordinator",
     "gradient": "no statement: published attacks read single rows from updates and models, and exact "
     "sums beside them can be rows",
 }
-"""Statements about labeled rows, by how sums are sent, and for models trained by gradient steps."""
+"""Statements about rows, by how sums are sent, and for models trained by gradient steps."""
 IS_MASKED = (
     "secure aggregation hides the contribution of a site to one sum, not the number of its labels "
     "or what it alone adds between two sums"
@@ -48,7 +48,7 @@ def find_promise(config: ExperimentConfig) -> Promise:
 
 
 def describe_sums(config: ExperimentConfig) -> str:
-    """Return how a study sends sums, and what holds for labeled rows.
+    """Return how a study sends sums, and what holds for rows.
 
     >>> from fallow.privacy.settings import Privacy
     >>> config = ExperimentConfig("a", privacy=Privacy(secure_sum=True))

@@ -336,7 +336,10 @@ class ClosedForm:
         if features is not None and not has_enough_features(features, classes):
             return f"no self-training, because there are fewer than {FEATURES_A_CLASS} per class"
         more = count_calls(self) - count_calls(replace(self, unlabeled="off"))
-        return f"self-training on unlabeled examples in {more} more exchanges per cycle"
+        return (
+            f"self-training on unlabeled examples in {more} more exchanges per cycle, which send "
+            "exact products of all examples and of folds of labels, and summed class probabilities"
+        )
 
     @property
     def has_weights(self) -> bool:
