@@ -71,6 +71,42 @@ def test_numbers_stored_as_text_are_numbers(
     np.testing.assert_array_equal(table.numbers("c"), numbers)
 
 
+@each_of(
+    "cells, numbers, part",
+    [
+        (["1,5", "2,0", "2,5"], [1.5, 2.0, 2.5], "decimal comma were read as numbers in c"),
+        (["1,5", 1.234, "NA"], [1.5, 1.234, np.nan], "decimal comma were read"),
+        (["1.234,5", "2,0", 3], [1234.5, 2.0, 3.0], "decimal comma were read"),
+        (["1.234", "845", 3], [1234.0, 845.0, 3.0], "1.234 were read as 1234, and may be"),
+        (["1.234", "2.345", "3.5"], [1.234, 2.345, 3.5], "stored as text"),
+        (["1.234", "2.345", "4.567"], [1.234, 2.345, 4.567], "and may be 1234"),
+        (["1,234", "2,345", "1,234.5"], [1234.0, 2345.0, 1234.5], ""),
+    ],
+)
+def test_texts_with_a_decimal_comma_are_numbers_as_in_a_csv_file(
+    cells: list[object], numbers: list[float], part: str, tmp_path: Path
+) -> None:
+    table = read(tmp_path, [["c", "y"], *([cell, "a"] for cell in cells)])
+    np.testing.assert_array_equal(table.numbers("c"), numbers)
+    assert part in sentences(table)
+
+
+@each_of("cells", [["1,5", "a", 1.25], ["1,5,2", "1,5", "2"], ["007", "008", "009"]])
+def test_other_texts_of_a_sheet_keep_their_commas(
+    cells: list[object], tmp_path: Path
+) -> None:
+    table = read(tmp_path, [["c", "y"], *([cell, "a"] for cell in cells)])
+    assert table.texts("c") == [str(cell) for cell in cells]
+
+
+def test_targets_with_a_decimal_comma_in_a_sheet_are_numbers(tmp_path: Path) -> None:
+    rows = [[row, f"{row % 5},5"] for row in range(20)]
+    path, _ = write(tmp_path, [["x", "y"], *rows])
+    with pytest.warns(UserWarning, match="decimal comma"):
+        data = fl.load(path, label="y")
+    assert data.task == "regression" and {*data.y.tolist()} <= {0.5, 1.5, 2.5, 3.5, 4.5}
+
+
 def test_numbers_stored_as_text_are_a_note(tmp_path: Path) -> None:
     table = read(tmp_path, [["c", "y"], ["1", "a"], ["2", "b"]])
     assert "numbers stored as text were read as numbers in c" in sentences(table)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from fallow.core.load_options import DEFAULTS, DecimalMark, LoadOptions
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import require_known
+from fallow.core.wording import join_some
 from fallow.data.loaders.cells import (
     Numbers,
     cells_of_values,
@@ -26,10 +27,22 @@ from fallow.data.loaders.cells import (
 )
 from fallow.data.loaders.delimited import read_delimited
 from fallow.data.loaders.dialect import Dialect, settle_marks, sniff
-from fallow.data.loaders.text_rules import check_names, name_columns
+from fallow.data.loaders.text_rules import (
+    check_names,
+    is_empty,
+    name_columns,
+    number_in,
+)
 from fallow.data.loaders.unpacked import count_unpacked_bytes
 from fallow.data.loaders.workbook import read_sheet
-from fallow.data.reading import Finding, ReportBytes, ignore_bytes, list_notes
+from fallow.data.reading import (
+    Finding,
+    ReportBytes,
+    ignore_bytes,
+    list_notes,
+    note,
+    warning,
+)
 from fallow.storage.received import check_fits, check_no_pipe
 from fallow.storage.table_suffixes import EXCEL_FILES, PARQUET_FILES, TEXT_FILES
 
@@ -103,7 +116,7 @@ def read_file(
     if ending in TEXT_FILES:
         table = _read_text(path, notify, options.decimal, expected)
     elif ending in EXCEL_FILES:
-        table = _read_excel(path, options)
+        table = _read_excel(path, options, expected)
     elif ending in PARQUET_FILES:
         table = replace(_read_parquet(path), dialect=_choose_dialect(options.decimal))
     else:
@@ -160,12 +173,47 @@ def _read_text(
     )
 
 
-def _read_excel(path: Path, options: LoadOptions) -> Table:
+def _read_excel(path: Path, options: LoadOptions, expected: DecimalMark) -> Table:
     read = read_sheet(path, options.sheet, options.header_row)
+    names = name_columns(read.header, path.name)
+    values = [[row[index] for row in read.rows] for index in range(len(names))]
+    texts = [[cell for cell in cells if isinstance(cell, str)] for cells in values]
+    cells_of_texts = [pa.chunked_array([pa.array(part, pa.string())]) for part in texts]
+    # texts with commas are those of a program that separates cells by semicolons
+    format_of_texts = Dialect(separator=";")
+    dialect = settle_marks(format_of_texts, cells_of_texts, options.decimal, expected)
     columns: dict[str, pa.ChunkedArray] = {}
-    for index, name in enumerate(name_columns(read.header, path.name)):
-        columns[name] = cells_of_values([row[index] for row in read.rows])
-    return Table(path.name, columns, read.findings, _choose_dialect(options.decimal))
+    converted: list[str] = []
+    for name, cells, part in zip(names, values, texts, strict=True):
+        number_of = _read_marked(part, dialect)
+        if number_of:
+            converted.append(name)
+        columns[name] = cells_of_values(
+            [number_of.get(cell, cell) if isinstance(cell, str) else cell for cell in cells]
+        )
+    findings = [*dialect.find_doubt(path.name), *read.findings]
+    if converted and dialect.decimal == "," and not dialect.doubt:
+        sentence = f"{path.name}: texts with a decimal comma were read as numbers in "
+        state = warning if options.decimal == "auto" else note
+        findings.append(state(sentence + join_some(converted), "decimal='.'"))
+    return Table(path.name, columns, tuple(findings), dialect)
+
+
+def _read_marked(texts: Sequence[str], dialect: Dialect) -> dict[str, float | None]:
+    """Return the number in each text if all are numbers, some with other marks than Python's."""
+    distinct = list({*texts})
+    plain = plain_texts([text.strip() for text in distinct], dialect)
+    if all(text.strip() == number for text, number in zip(distinct, plain, strict=True)):
+        return {}
+    number_of = {
+        text: None if is_empty(number) else number_in(number)
+        for text, number in zip(distinct, plain, strict=True)
+    }
+    if any(
+        number is None and not is_empty(text.strip()) for text, number in number_of.items()
+    ):
+        return {}
+    return number_of
 
 
 # -- Parquet and Feather --------------------------------------------------------------------
