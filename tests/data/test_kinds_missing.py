@@ -40,6 +40,18 @@ WORDS = [
     "#NULL!",
     "1.#QNAN",
     "-1.#IND",
+    "\\N",
+    "(null)",
+    "[NULL]",
+    "<null>",
+    "#NV",
+    "#WERT!",
+    "#BEZUG!",
+    "#ZAHL!",
+    "#N/D",
+    "#VALEUR!",
+    "#NOMBRE!",
+    "#VALOR!",
 ]
 
 
@@ -68,6 +80,40 @@ def test_a_word_that_may_be_a_value_is_a_warning(word: str) -> None:
 def test_other_words_among_numbers_are_refused_by_row(word: str) -> None:
     with pytest.raises(ValueError, match=r"row 3: .* is not a number"):
         column_of(["1", "2", word, "4", "5"])
+
+
+@each_of("word", [".", "-", "--", "n.a.", "N.A.", "k.A.", "k. A.", "n/d"])
+def test_a_text_that_may_mean_a_missing_value_is_named_as_a_level_and_as_a_class(
+    word: str,
+) -> None:
+    for cells in (["m", "f"], ["3", "4", "5"], ["m"]):
+        column = column_of([*cells, *cells, word] * 4)
+        assert word in column.read.values
+        assert f"{word!r} (4) may mean a missing value" in sentences(column)
+    for labels in (["m", "f"], ["3", "4"]):
+        assert f"{word!r} (2 rows) are classes" in encode([*labels, word] * 2)[1]
+
+
+@each_of(
+    "cells, part",
+    [
+        (["0", "1", "2", "x"], "such as 'x' in 5 cells, so that its 4 values are levels"),
+        (["0", "1", "2", "missing"], "such as 'missing' in 5 cells"),
+        (["0", "(1)", "(2)"], "such as '(1)' in 5 cells"),
+        (["0", "1-", "2-"], "such as '1-'"),
+        (["0", "5%", "7%"], "such as '5%'"),
+        (["0", "<0.5", ">9"], "such as '<0.5'"),
+        (["1,5", "2,5"], "'1,5'"),  # without a decimal comma in the file
+        (["a", "b", "1"], ""),
+        (["A1", "B2"], ""),
+        (["0-4", "5-9"], ""),
+        (["x", "y"], ""),
+    ],
+)
+def test_texts_among_few_numbers_are_a_warning(cells: list[str], part: str) -> None:
+    column = column_of(cells * 5)
+    assert column.read.kind == "category"
+    assert part in sentences(column) and bool(part) == bool(column.findings)
 
 
 @each_of(

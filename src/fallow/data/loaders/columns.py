@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -45,6 +45,7 @@ from fallow.data.loaders.text_rules import (
     explain_many_texts,
     find_number_inside,
     has_leading_zero,
+    is_perhaps_empty,
     merge_names,
     names_rows,
     names_saved_index,
@@ -487,6 +488,7 @@ def _check_texts(levels: Levels, setting: Setting) -> list[Finding]:
     counts = np.bincount(levels.codes[levels.codes >= 0], minlength=len(levels.names))
     by_name = dict(zip(levels.names, counts.tolist(), strict=True))
     findings += warn_of_similar_names(f"column {name!r}: the texts", by_name, "merge=True")
+    findings += _find_words_among_numbers(by_name, setting, is_told=written is not None)
     for word, times in levels.words.items():
         if word.isalpha() and word.lower() in ("none", "null"):
             findings.append(
@@ -506,6 +508,38 @@ def _check_texts(levels: Levels, setting: Setting) -> list[Finding]:
             )
         )
     return findings
+
+
+def _find_words_among_numbers(
+    counts: Mapping[str, int], setting: Setting, *, is_told: bool
+) -> list[Finding]:
+    """Return a warning of levels that may be missing values, or of numbers among texts.
+
+    counts: number of rows of each level.  is_told: the numbers are in another finding.
+    """
+    column = f"column {setting.name!r}"
+    names = list(counts)
+    plain = plain_texts(names, setting.dialect)
+    words = [
+        name for name, text in zip(names, plain, strict=True) if number_in(text) is None
+    ]
+    marks = [word for word in words if is_perhaps_empty(word)]
+    if marks:
+        listed = join_some([f"{mark!r} ({counts[mark]:,})" for mark in marks])
+        sentence = f"{column}: the texts {listed} may mean a missing value, and are levels"
+        return [warning(sentence, "leave these cells empty")]
+    n_words = sum(counts[word] for word in words)
+    is_mostly_number = 2 * n_words < sum(counts.values())
+    have_digits = all(any(letter.isdecimal() for letter in word) for word in words)
+    has_both = 0 < len(words) < len(names)
+    if is_told or not has_both or not (is_mostly_number or have_digits):
+        return []
+    sentence = (
+        f"{column} has texts among numbers, such as {words[0]!r} in {counts[words[0]]:,} cells, so "
+        f"that its {len(names)} values are levels and not numbers"
+    )
+    fix = "leave cells without a value empty, or write one number in each cell"
+    return [Finding("warning", sentence, fix, is_doubtful=have_digits)]
 
 
 # -- examples -------------------------------------------------------------------------------

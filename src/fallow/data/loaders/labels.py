@@ -19,6 +19,7 @@ from fallow.data.loaders.text_rules import (
     describe_merged,
     has_leading_zero,
     is_empty,
+    is_perhaps_empty,
     merge_names,
     names_every_row,
     normal_name,
@@ -392,7 +393,7 @@ def _find_in_classes(
             )
         )
     findings += _find_odd_classes(counts, classes)
-    kept = sorted(name for name in counts if is_empty(name))
+    kept = sorted(name for name in counts if is_empty(name) or is_perhaps_empty(name))
     if kept:
         listed = ", ".join(f"{name!r} ({count_noun(counts[name], 'row')})" for name in kept)
         findings.append(

@@ -18,22 +18,34 @@ from fallow.data.reading import DIFFERENT_TEXTS, Finding, note, warning
 EMPTY = frozenset(
     {
         "",
+        "#bezug!",
         "#div/0!",
         "#n/a",
         "#n/a n/a",
+        "#n/d",
         "#na",
         "#name?",
+        "#nombre!",
         "#null!",
         "#num!",
+        "#nv",
         "#ref!",
+        "#valeur!",
+        "#valor!",
         "#value!",
+        "#wert!",
+        "#zahl!",
+        "(null)",
         "-1.#ind",
         "-1.#qnan",
         "-nan",
         "1.#ind",
         "1.#qnan",
         "<na>",
+        "<null>",
         "?",
+        "[null]",
+        "\\n",
         "n/a",
         "na",
         "nan",
@@ -42,7 +54,11 @@ EMPTY = frozenset(
         "null",
     }
 )
-"""Texts for a missing feature, in lower case: those of pandas, R, Weka and Excel."""
+"""Texts for a missing feature, in lower case: those of pandas, R, Weka, SQL and Excel."""
+PERHAPS_EMPTY = frozenset(
+    {".", "..", "-", "--", "n.a.", "n.a", "n. a.", "n/d", "k.a.", "k. a.", "k.a"}
+)
+"""Texts that often mean a missing value, in lower case, and are levels or classes."""
 MOST_LEVELS = 50  # maximum number of texts of a category; columns with more contain names or sentences
 FEW_VALUES = 12  # maximum number of values of categories that include numbers
 ENOUGH = 20  # minimum number of rows for a rule about nearly every row
@@ -104,13 +120,17 @@ def find_number_inside(levels: Sequence[str]) -> str | None:
     '100/80'
     >>> find_number_inside([f"{n}-{n + 9}" for n in range(20)])
     """
-    if len(levels) < 2 * MOST_FORMS or not all(map(BEGINS_WITH_NUMBER.match, levels)):
+    if not all(map(BEGINS_WITH_NUMBER.match, levels)):
         return None
     form_of = {text: FORM.sub("", text) for text in levels}
     forms = {*form_of.values()} - {""}
     if not forms:  # of decimal commas
         return next((text for text in levels if "," in text), None)
-    if len(forms) > MOST_FORMS or {*"".join(forms)} <= RANGES:
+    if (
+        len(levels) < 2 * MOST_FORMS
+        or len(forms) > MOST_FORMS
+        or {*"".join(forms)} <= RANGES
+    ):
         return None
     return next(text for text in levels if form_of[text])
 
@@ -153,6 +173,15 @@ def normal_name(text: str) -> str:
 def is_empty(text: str) -> bool:
     """Return whether a text marks a missing feature."""
     return text.lower() in EMPTY
+
+
+def is_perhaps_empty(text: str) -> bool:
+    """Return whether a text may mean a missing value, and is read as a name.
+
+    >>> is_perhaps_empty("k.A."), is_perhaps_empty("other")
+    (True, False)
+    """
+    return text.lower() in PERHAPS_EMPTY
 
 
 def has_leading_zero(text: str) -> bool:
