@@ -53,9 +53,62 @@ def test_a_linear_function_of_the_target_is_named() -> None:
     assert not warnings_of(np.where(TARGET > 0, "high", "low"), TARGET)
 
 
-def test_rare_classes_and_few_rows_tell_nothing() -> None:
-    rare = np.arange(N) < 10
-    assert not warnings_of(rng.random(N), np.where(rare, "yes", "no"))
+FUNCTIONS = {
+    "the logarithm": np.log(TARGET - TARGET.min() + 1),
+    "the square": -((TARGET - TARGET.min()) ** 2),
+    "the rank": TARGET.argsort().argsort() * 0.5,
+    "five categories": np.array(list("abcde"))[np.searchsorted([-1, 0, 0.5, 1], TARGET)],
+}
+
+
+@each_of("kind", FUNCTIONS)
+def test_a_monotone_function_of_the_target_is_named(kind: str) -> None:
+    assert warnings_of(FUNCTIONS[kind], TARGET)
+
+
+UNRELATED = {
+    "a square without its sign": TARGET**2,
+    "categories": np.array(list("abcd"))[np.arange(N) % 4],
+    "categories with an overlap": np.array(list("abc"))[
+        np.searchsorted([-0.5, 0.5], TARGET + 0.2 * rng.normal(size=N))
+    ],
+}
+
+
+@each_of("kind", UNRELATED)
+def test_a_column_that_leaves_the_target_open_is_not_named(kind: str) -> None:
+    assert not warnings_of(UNRELATED[kind], TARGET)
+
+
+RARE = np.arange(N) % 20 == 7
+OF_RARE = {
+    "the label": RARE * 1.0,
+    "a threshold": RARE * 10 + rng.random(N),
+    "a range in the middle": np.where(RARE, 0.5, rng.integers(0, 2, N)) + rng.random(N) / 9,
+    "empty for the rare class": np.where(RARE, np.nan, rng.random(N)),
+    "texts": np.where(RARE, "dead", "alive"),
+}
+NOT_OF_RARE = {
+    "noise": rng.random(N),
+    "empty somewhere": np.where(np.arange(N) % 20 == 6, np.nan, rng.random(N)),
+    "a code for half of the rare class": (RARE & (np.arange(N) < N // 2)) * 1.0,
+    "categories": np.array(list("abcd"))[np.arange(N) % 4],
+}
+
+
+@each_of("kind", OF_RARE)
+def test_a_column_that_alone_predicts_a_rare_class_is_named(kind: str) -> None:
+    assert warnings_of(OF_RARE[kind], np.where(RARE, "yes", "no"))
+
+
+@each_of("kind", NOT_OF_RARE)
+def test_other_columns_beside_a_rare_class_are_not(kind: str) -> None:
+    assert not warnings_of(NOT_OF_RARE[kind], np.where(RARE, "yes", "no"))
+
+
+def test_very_rare_classes_and_few_rows_tell_nothing() -> None:
+    rare = np.arange(N) < 4
+    assert not warnings_of(rare * 1.0, np.where(rare, "yes", "no"))
     frame = pd.DataFrame({"c": [1.0, 2.0] * 6, "label": ["a", "b"] * 6})
     assert not [n for n in fl.from_frame(frame, label="label").notes if "alone" in n]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,11 @@ SAMPLED = 4000  # maximum number of labeled rows that are looked at
 ALMOST = 0.98
 """Share of labels that a column predicts almost perfectly."""
 COMMON = 0.9
-"""Largest share of the most frequent class for which that tells something."""
+"""Share of the most frequent class beyond which only the other rows tell something."""
 PER_PART = 5  # minimum number of rows for each value or range of values
 CORRELATED = 0.9995
 """Correlation from which a number predicts a regression target almost perfectly."""
+FEWEST_LEVELS = 3  # minimum number of levels that are ranges of a regression target
 Floats = npt.NDArray[np.float32]
 
 
@@ -46,9 +48,13 @@ def find_giveaways(
         if read.kind == "category":
             first = index_of[f"{read.name}={read.values[0]}"]
             parts = _split_levels(x[rows, first : first + len(read.values)])
-            predicts = is_class and _predict_class(parts, targets)
+            predict = _predict_class if is_class else _predict_ranges
+            predicts = predict(parts, targets)
         elif is_class:
-            predicts = _predict_class(_split_numbers(x[rows, index_of[read.name]]), targets)
+            values = x[rows, index_of[read.name]]
+            predicts = _predict_class(_split_numbers(values), targets) or _predict_class(
+                _split_around_rare(values, targets), targets
+            )
         else:
             predicts = _predict_number(x[rows, index_of[read.name]], targets)
         if predicts:
@@ -84,23 +90,77 @@ def _split_numbers(values: Floats) -> npt.NDArray[np.int64]:
     return parts.astype(np.int64)
 
 
+def _split_around_rare(values: Floats, y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return whether each number is below, in or above the range of the rare classes: (n,).
+
+    All are in one part if no class is as frequent as `COMMON`.
+    """
+    counts = np.bincount(y)
+    known = values[(y != counts.argmax()) & ~np.isnan(values)]
+    parts = np.zeros(len(values), dtype=np.int64)
+    if counts.max() <= COMMON * len(y) or not len(known):
+        return parts
+    parts[values >= known.min()] = 1
+    parts[values > known.max()] = 2
+    parts[np.isnan(values)] = 3
+    return parts
+
+
 def _predict_class(parts: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
-    """Return whether the most frequent class of each part is nearly always right."""
+    """Return whether the most frequent class of each part is nearly always right.
+
+    If one class is very frequent, the errors count as a share of the rows of the others.
+    """
     counts = np.zeros((int(parts.max()) + 1, int(y.max()) + 1), dtype=np.int64)
     np.add.at(counts, (parts.astype(np.int64), y), 1)
     n_used = int((counts.sum(1) > 0).sum())
-    if len(y) < PER_PART * n_used or counts.sum(0).max() > COMMON * len(y):
+    if len(y) < PER_PART * n_used:
         return False
-    return bool(counts.max(1).sum() >= ALMOST * len(y))
+    n_rare = len(y) - int(counts.sum(0).max())
+    wrong = len(y) - int(counts.max(1).sum())
+    if n_rare < (1 - COMMON) * len(y):
+        return n_rare >= PER_PART and wrong <= (1 - ALMOST) * n_rare
+    return wrong <= (1 - ALMOST) * len(y)
+
+
+def _predict_ranges(parts: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
+    """Return whether the levels of a category are ranges of the target, which do not overlap."""
+    ranges: list[tuple[float, float]] = []
+    n_used = 0
+    for level in np.unique(parts):
+        targets = y[parts == level]
+        if len(targets) >= PER_PART:
+            n_used += len(targets)
+            ranges.append((float(targets.min()), float(targets.max())))
+    if len(ranges) < FEWEST_LEVELS or n_used < COMMON * len(y):
+        return False
+    ranges.sort()
+    return all(below[1] < above[0] for below, above in pairwise(ranges))
 
 
 def _predict_number(values: Floats, y: npt.NDArray[Any]) -> bool:
-    """Return whether targets are a linear function of a number."""
+    """Return whether targets are a linear function of a number, or grow or fall with it."""
     known = ~np.isnan(values)
     if known.sum() < ENOUGH:
         return False
     numbers = values[known].astype(np.float64)
     targets = y[known].astype(np.float64)
+    return _are_correlated(numbers, targets) or _are_correlated(
+        _rank(numbers), _rank(targets)
+    )
+
+
+def _rank(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the mean rank of each number among all, as for Spearman's correlation: (n,)."""
+    _, order, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    ranks: npt.NDArray[np.float64] = (last - (counts - 1) / 2)[order]
+    return ranks
+
+
+def _are_correlated(
+    numbers: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]
+) -> bool:
     away = numbers - numbers.mean()
     wanted = targets - targets.mean()
     scale = float(np.sqrt((away @ away) * (wanted @ wanted)))
