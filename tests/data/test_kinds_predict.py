@@ -14,6 +14,8 @@ import pytest
 import sklearn.datasets
 
 import fallow as fl
+from fallow.data.loaders.pixels import as_features
+from fallow.data.loaders.scaling import scale_as_trained
 from fallow.experiment.predict import predict_with
 from fallow.experiment.trained import Trained
 from tests.each import each_of
@@ -80,6 +82,95 @@ def test_normalized_pixels_are_used_as_they_are() -> None:
 def test_pixels_on_another_scale_are_refused(model: Any, pixels: Any, output: str) -> None:
     with pytest.raises(ValueError, match=output):
         model().predict(pixels)
+
+
+LEVELS = np.clip(PIXELS.astype(np.float64) * 15.9, 0, 255).astype(np.uint8)  # 0 to 254
+
+
+@functools.cache
+def trained_on(kind: str) -> fl.Run:
+    data = fl.from_arrays(SCALES[kind], CLASSES)
+    return train(data, initial=60, training="closed-form")
+
+
+SCALES: dict[str, np.ndarray[Any, Any]] = {
+    "uint8": LEVELS,
+    "uint16": LEVELS.astype(np.uint16) * 257,
+    "0..255": LEVELS.astype(np.float32),
+    "0..1": LEVELS / 255,
+    "-1..1": LEVELS / 127.5 - 1,
+    "uint16 of 8 bits": LEVELS.astype(np.uint16),
+    "uint16 of 12 bits": LEVELS.astype(np.uint16) * 16,
+}
+
+
+def read_as_trained(trained: str, given: str) -> Any:
+    """Return pixels of training, and others as its model reads them."""
+    x, _ = as_features(SCALES[trained], "train")
+    pixel_range = (float(x.min()), float(x.max()))
+    return x, *scale_as_trained(SCALES[given], (1, 8, 8), "new", None, pixel_range)
+
+
+@each_of(
+    "trained, given",
+    [
+        ("uint8", "uint16"),
+        ("uint8", "0..1"),
+        ("uint16", "uint8"),
+        ("0..255", "uint8"),
+        ("0..255", "uint16 of 8 bits"),
+    ],
+)
+def test_the_same_pixels_of_another_type_are_read_alike(trained: str, given: str) -> None:
+    x, numbers, finding = read_as_trained(trained, given)
+    assert numbers == pytest.approx(x, abs=1e-4)
+    assert finding is None
+
+
+@each_of(
+    "trained, given",
+    [
+        ("uint8", "uint16 of 8 bits"),
+        ("uint8", "-1..1"),
+        ("0..255", "0..1"),
+        ("0..255", "uint16"),
+        ("-1..1", "uint8"),
+        ("-1..1", "0..255"),
+    ],
+)
+def test_pixels_that_were_divided_otherwise_are_refused(trained: str, given: str) -> None:
+    with pytest.raises(ValueError, match="and those of the training data between"):
+        read_as_trained(trained, given)
+
+
+@each_of(
+    "trained, given",
+    [("uint8", "uint16 of 12 bits"), ("-1..1", "0..1"), ("0..1", "uint16 of 12 bits")],
+)
+def test_pixels_that_may_be_on_another_scale_are_a_warning(
+    trained: str, given: str
+) -> None:
+    _, _, finding = read_as_trained(trained, given)
+    assert finding.severity == "warning"
+    assert "and those of the training data between" in finding.sentence
+
+
+def test_a_warning_of_pixels_reaches_the_user(tmp_path: Path) -> None:
+    np.savez(tmp_path / "new.npz", x=SCALES["uint16 of 12 bits"])
+    for rows in (SCALES["uint16 of 12 bits"], tmp_path / "new.npz"):
+        with pytest.warns(UserWarning, match="and those of the training data between"):
+            shares().predict(rows)
+
+
+@each_of("given", ["0..255", "uint16 of 8 bits", "-1..1"])
+def test_test_images_on_another_scale_are_a_warning(given: str) -> None:
+    x_test = SCALES[given][100:]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = fl.from_arrays(
+            LEVELS[:100], CLASSES[:100], x_test=x_test, y_test=CLASSES[100:]
+        )
+    assert any("pixels of the test examples are between" in note for note in data.notes)
 
 
 def test_a_saved_model_keeps_the_scale(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from fallow.deployment.site import labels_files
 from fallow.deployment.site.labeling_tools import Imported, LabelingTool
 from fallow.deployment.site.labels_files import write_lines
 from fallow.deployment.site.labels_io import (
+    _find_decimal,
+    _parse_label,
     import_labels,
     list_labels,
     list_open_tasks,
@@ -30,6 +32,7 @@ from tests.deployment.label_queues import (
     picture_rows,
     table_rows,
 )
+from tests.each import each_of
 
 WHY: Reasons = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.66}
 
@@ -302,6 +305,38 @@ def test_a_spreadsheet_of_a_country_with_decimal_commas_is_read(tmp_path: Path) 
     )
     assert imported == Imported(2, 0, 0, ())
     assert [queue.ledger.history(row)[0].value for row in (3, 1)] == [2.5, 3.0]
+
+
+@each_of(
+    "others, label, value",
+    [
+        (["3,25"], "3,215", 3.215),
+        (["3,25"], "1.234", None),
+        (["3.25"], "3.215", 3.215),
+        (["3.25"], "3,215", None),
+        (["3.25", "3,25"], "1,234", None),
+        (["7"], "1.234", 1.234),  # as exported
+        (["7"], "1,234", None),
+    ],
+)
+def test_three_digits_after_a_mark_count_only_after_that_of_the_file(
+    others: list[str], label: str, value: float | None
+) -> None:
+    decimal = _find_decimal([*others, label])
+    if value is not None:
+        assert _parse_label(DOSE, label, decimal, with_hint=False) == value
+        return
+    with pytest.raises(ValueError, match=f"'{label}' may be a fraction or thousands"):
+        _parse_label(DOSE, label, decimal, with_hint=False)
+
+
+def test_the_mark_of_a_file_decides_its_labels(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path, DOSE)
+    lines = ["id;label", "patient-3;3,25", "patient-1;1,234", "patient-4;1.234"]
+    (refused,) = take(queue, tmp_path / "in.csv", lines).refused
+    assert refused.startswith("line 4: label '1.234' may be a fraction or thousands")
+    assert take(queue, tmp_path / "in.csv", lines[:3]).recorded == 2
+    assert queue.ledger.history(1)[0].value == 1.234
 
 
 def test_labels_that_may_be_fractions_or_thousands_are_refused(tmp_path: Path) -> None:

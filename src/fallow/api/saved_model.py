@@ -119,9 +119,11 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
     if isinstance(rows, Tensor):
         rows = rows.detach().cpu().numpy()
     shifted = subtract_offsets(np.asarray(rows), offsets)
-    numbers, _ = scale_as_trained(
+    numbers, finding = scale_as_trained(
         shifted, shape, "the rows", scale_of(example_spec), example_spec.get("range")
     )
+    if finding is not None and finding.severity == "warning":
+        warnings.warn(finding.sentence, stacklevel=4)
     x = torch.from_numpy(numbers)
     if tuple(x.shape) == shape:
         raise ValueError(

@@ -95,6 +95,8 @@ def read_rows(
             pixel_range=pixel_range,
         )
         x = rows.x
+        if rows.finding is not None and rows.finding.severity == "warning":
+            findings = [rows.finding]
         if "ids" in rows.texts:
             named_by = ids
             names = rows.texts["ids"]
@@ -165,7 +167,7 @@ class ArrayRows(NamedTuple):
 
     x: Tensor  # (n, *shape) float32
     texts: dict[str, list[str]]  # arrays with one value per example, "" for NaN
-    note: str | None  # on the conversion of x
+    finding: Finding | None  # on the conversion of x
     arrays: dict[str, npt.NDArray[Any]]
 
 
@@ -191,7 +193,7 @@ def read_array_rows(
     if columns and "columns" in arrays:
         x = _order_columns(path, x, arrays["columns"], columns)
     shifted = subtract_offsets(x, offsets)
-    numbers, note = scale_as_trained(shifted, shape, path.name, scale, pixel_range)
+    numbers, finding = scale_as_trained(shifted, shape, path.name, scale, pixel_range)
     texts: dict[str, list[str]] = {}
     for name in names:
         if name not in arrays:
@@ -202,7 +204,7 @@ def read_array_rows(
                 f"{path.name}: {len(numbers)} rows in x and {len(texts[name])} in {name}; "
                 "give one per row"
             )
-    return ArrayRows(torch.from_numpy(numbers), texts, note, arrays)
+    return ArrayRows(torch.from_numpy(numbers), texts, finding, arrays)
 
 
 def _order_columns(

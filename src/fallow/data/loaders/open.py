@@ -44,6 +44,7 @@ from fallow.data.loaders.pixels import (
     find_doubtful_order,
     has_channels_last,
 )
+from fallow.data.loaders.scaling import find_range, is_on_another_scale
 from fallow.data.loaders.text_rules import settle_names
 from fallow.data.partition.shares import hold_out
 from fallow.data.reading import (
@@ -156,7 +157,7 @@ def from_arrays(
     if not is_last:
         findings = (*findings, *find_doubtful_order(features.shape, channels))
     rows = _check_rows(features, labels.y, sites, groups, ids, name, is_last)
-    findings = (*findings, *list_notes(rows.notes))
+    findings = (*findings, *rows.findings)
     aside = None
     if x_test is not None and y_test is not None:
         coded_test = encode_test_labels(_to_array(y_test), labels, name)
@@ -164,6 +165,7 @@ def from_arrays(
         aside = _check_rows(
             features_test, coded_test, sites_test, groups_test, None, name, is_last
         )
+        findings = (*findings, *_compare_scales(rows, aside, name))
     sites, sites_test, similar = _settle_names(
         "sites", rows.sites, None if aside is None else aside.sites, merge
     )
@@ -507,7 +509,7 @@ class _Rows(NamedTuple):
     sites: npt.NDArray[Any] | None = None
     groups: npt.NDArray[Any] | None = None
     ids: tuple[str, ...] | None = None
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def take(self, rows: npt.NDArray[np.int64]) -> _Rows:
         """Return a copy of some examples, by index."""
@@ -524,7 +526,7 @@ class _Rows(NamedTuple):
             sites=None if self.sites is None else self.sites[rows],
             groups=None if self.groups is None else self.groups[rows],
             ids=ids,
-            notes=self.notes,
+            findings=self.findings,
         )
 
     def part(
@@ -673,7 +675,7 @@ def _check_rows(
 
     is_last: images have their channels last.
     """
-    numbers, output = as_features(features, name)
+    numbers, finding = as_features(features, name)
     if features.ndim < 2:
         raise ValueError(f"{name}: x has shape {features.shape}; give (n, features)")
     n = len(features)
@@ -685,17 +687,33 @@ def _check_rows(
         row_names = tuple(map(str, ids))
     if is_last and features.ndim == 4:
         numbers = np.moveaxis(numbers, 3, 1)
-    notes: tuple[str, ...] = ()
-    if output is not None:
-        notes = (output,)
+    findings: tuple[Finding, ...] = ()
+    if finding is not None:
+        findings = (finding,)
     return _Rows(
         torch.from_numpy(numbers),
         y,
         sites=_check_names("sites", sites, n, name),
         groups=_check_names("groups", groups, n, name),
         ids=row_names,
-        notes=notes,
+        findings=findings,
     )
+
+
+def _compare_scales(rows: _Rows, aside: _Rows, name: str) -> list[Finding]:
+    """Return a warning of test images whose pixels are on another scale."""
+    if rows.x.ndim != 4 or aside.x.ndim != 4 or not len(rows.x) or not len(aside.x):
+        return []
+    low, high = find_range(rows.x.numpy())
+    tests = aside.x.numpy()
+    if not is_on_another_scale(tests, low, high):
+        return []
+    lowest, highest = find_range(tests)
+    sentence = (
+        f"{name}: pixels of the test examples are between {lowest:g} and {highest:g}, and those of "
+        f"the others between {low:g} and {high:g}"
+    )
+    return [warning(sentence, "give both on one scale")]
 
 
 def _check_names(

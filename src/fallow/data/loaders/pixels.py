@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.optional import import_optional
-from fallow.data.reading import Finding, warning
+from fallow.data.reading import Finding, note, warning
 
 Features = npt.NDArray[np.float32]
 Channels = Literal["auto", "first", "last"]
@@ -31,6 +31,7 @@ CHANNEL_COUNTS = (1, 3, 4)
 
 BRIGHTEST = {"uint8": 255, "uint16": 65_535}
 """Largest value of each integer type of pixels."""
+MOST_OF_12_BITS = 4095
 LARGE = 16.0
 """Limit of pixels that are scaled to [0, 1] or standardized."""
 
@@ -120,8 +121,8 @@ NUMERIC = "biuf"
 """Kinds of NumPy values that are real numbers."""
 
 
-def as_features(x: npt.NDArray[Any], name: str) -> tuple[Features, str | None]:
-    """Return numbers as model input, and a sentence about their conversion, if any.
+def as_features(x: npt.NDArray[Any], name: str) -> tuple[Features, Finding | None]:
+    """Return numbers as model input, and a finding about their conversion, if any.
 
     x: (n, ...). Examples with two or more dimensions are images: uint8 is divided by 255
     and uint16 by 65,535, so that pixels are in [0, 1]. Examples with one dimension are used
@@ -149,16 +150,21 @@ def as_features(x: npt.NDArray[Any], name: str) -> tuple[Features, str | None]:
         output = (
             f"pixels are {x.dtype} and were divided by {brightest:,}, so they are in [0, 1]"
         )
-        return scaled, output
+        highest = int(x.max()) if x.size else 0
+        if x.dtype.name == "uint16" and 0 < highest <= MOST_OF_12_BITS:
+            dark = f"{output}; the largest is {highest}, so images of 8 to 12 bits are dark"
+            return scaled, warning(dark, "scale the pixels to all bits, or give uint8")
+        return scaled, note(output)
     with np.errstate(over="ignore"):
         numbers: Features = x.astype(np.float32)
     if x.ndim == 4 and numbers.size and np.nanmax(np.abs(numbers)) > LARGE:
         low = float(np.nanmin(numbers))
         high = float(np.nanmax(numbers))
-        return numbers, (
+        sentence = (
             f"pixels are between {low:g} and {high:g} and are used unchanged; models "
             "train poorly on such numbers: scale them to [0, 1], or give uint8"
         )
+        return numbers, note(sentence)
     return numbers, None
 
 

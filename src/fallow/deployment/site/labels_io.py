@@ -32,7 +32,8 @@ from typing import Annotated, Literal, final
 
 from pydantic import Field, with_config
 
-from fallow.data.loaders.dialect import COMMAS
+from fallow.core.load_options import DecimalMark
+from fallow.data.loaders.dialect import COMMA, GROUPED, POINT
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.labeling_tasks import (
     LabelAnswer,
@@ -270,6 +271,9 @@ def _parse_file(
         entries = read_with(tool, path)
     else:
         entries = read_lines(path, by, _other_names(schema, by))
+    decimal: DecimalMark = "."
+    if tool is None:
+        decimal = _find_decimal([cells["label"] for _, cells in entries])
     for location, cells in entries:
         if not cells["label"]:
             parsed.empty += 1
@@ -277,7 +281,7 @@ def _parse_file(
         with_hint = len(parsed.refused) < most_hints
         try:
             row = _find_row(cells, rows, row_of_name, by=by, with_hint=with_hint)
-            value = _parse_label(schema, cells["label"], with_hint=with_hint)
+            value = _parse_label(schema, cells["label"], decimal, with_hint=with_hint)
         except ValueError as error:
             parsed.refused.append(f"{location}: {error}")
             continue
@@ -413,16 +417,38 @@ def _find_row(
     return row
 
 
-def _parse_label(schema: Schema, text: str, *, with_hint: bool) -> float | None:
-    """Parse a label. A decimal comma is accepted, as spreadsheets in many countries write it."""
+def _find_decimal(texts: Sequence[str]) -> DecimalMark:
+    """Return the only decimal mark that labels show, "auto" for none or both.
+
+    >>> _find_decimal(["3,25", "1.234"]), _find_decimal(["1.234", "5"])
+    (',', 'auto')
+    """
+    marks: set[DecimalMark] = set()
+    for text in texts:
+        if COMMA.fullmatch(text) and not GROUPED[","].fullmatch(text):
+            marks.add(",")
+        if POINT.fullmatch(text) and not GROUPED["."].fullmatch(text):
+            marks.add(".")
+    return marks.pop() if len(marks) == 1 else "auto"
+
+
+def _parse_label(
+    schema: Schema, text: str, decimal: DecimalMark, *, with_hint: bool
+) -> float | None:
+    """Parse a label. A decimal comma is accepted, as spreadsheets in many countries write it.
+
+    ``decimal`` is the mark of the other labels. Three digits after another mark may be thousands; after
+    a point they are a fraction in a file that shows no mark, because exported files have points.
+    """
     if text == CANNOT_TELL and text not in schema.classes:
         return None
-    has_decimal_comma = not schema.classes and text.count(",") == 1 and "." not in text
-    if has_decimal_comma:
-        if COMMAS.fullmatch(text):
+    if not schema.classes and text.count(",") + text.count(".") == 1:
+        mark = "," if "," in text else "."
+        is_known = mark == decimal or (mark == "." and decimal == "auto")
+        if not is_known and GROUPED[mark].fullmatch(text):
             raise ValueError(
-                f"label {text!r} may be a fraction or thousands; write it with a decimal point, or "
-                "without separator"
+                f"label {text!r} may be a fraction or thousands; write it without separator, or as "
+                f"'{text}0'"
             )
         text = text.replace(",", ".")
     is_short = len(text) <= LONGEST_HINTED

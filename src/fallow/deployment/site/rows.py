@@ -567,8 +567,8 @@ def _read_arrays(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
             "features count by position, because the agreement names none of arrays; those of this "
             f"file are {join_some(columns)}"
         )
-    if in_file.note is not None:
-        notes.append(in_file.note)
+    if in_file.finding is not None:
+        notes.append(in_file.finding.advice)
     if n_missing:
         if not options.drop_rows:
             first = int((~is_whole).int().argmax()) + 1
