@@ -135,6 +135,50 @@ def test_images_without_a_common_unit_are_refused(
         from_folder(tmp_path)
 
 
+def test_positron_images_in_different_units_are_refused(tmp_path: Path) -> None:
+    for name, unit in (("a", "BQML"), ("b", "GML")):
+        elements = {"slope": 1.0, "Modality": "PT", "Units": unit}
+        dicom(tmp_path / f"{name}.dcm", steps(), 12, **elements)
+    files = [tmp_path / "a.dcm", tmp_path / "b.dcm"]
+    with pytest.raises(ValueError, match=r"PT in BQML, .* PT in GML .*Units"):
+        read_images(files)
+    assert read_images(files[:1]).physical_range == (0, 3)
+
+
+PADDING = {
+    "a value": {"PixelPaddingValue": -2000},
+    "a range": {"PixelPaddingValue": -2001, "PixelPaddingRangeLimit": -1999},
+}
+
+
+@each_of("elements", PADDING.values())
+def test_padding_is_black_and_outside_the_range(elements: Header, tmp_path: Path) -> None:
+    stored = np.array([[-2000, 0], [100, 400]], dtype="i2")
+    dicom(tmp_path / "a.dcm", stored, 16, slope=1.0, **elements)
+    dicom(tmp_path / "b.dcm", stored, 16, "MONOCHROME1", slope=1.0, **elements)
+    stack = read_images([tmp_path / "a.dcm", tmp_path / "b.dcm"])
+    assert stack.physical_range == (0, 400)
+    assert stack.x[0].ravel().tolist() == [0, 0, 0.25, 1]
+    assert stack.x[1].ravel().tolist() == [0, 1, 0.75, 0]
+    assert any("2 images with padding" in item.sentence for item in stack.findings)
+
+
+def test_padding_may_be_written_without_its_sign(tmp_path: Path) -> None:
+    stored = np.array([[-2000, 0], [100, 400]], dtype="i2")
+    dicom(tmp_path / "a.dcm", stored, 16, slope=1.0)
+    changed = pydicom.dcmread(tmp_path / "a.dcm")
+    changed.add_new("PixelPaddingValue", "US", 2**16 - 2000)
+    changed.save_as(tmp_path / "a.dcm")
+    assert read_images([tmp_path / "a.dcm"]).physical_range == (0, 400)
+
+
+def test_a_padding_value_that_no_pixel_has_changes_nothing(tmp_path: Path) -> None:
+    dicom(tmp_path / "a.dcm", steps(), 12, slope=1.0, PixelPaddingValue=4000)
+    stack = read_images([tmp_path / "a.dcm"])
+    assert stack.physical_range == (0, 3)
+    assert not any("padding" in item.sentence for item in stack.findings)
+
+
 DAMAGED = {
     "frames": ({"NumberOfFrames": 2}, "has 2 frames; save each as a file of its own"),
     "bits": ({"BitsStored": 17}, "could not be read as DICOM"),

@@ -67,6 +67,8 @@ class Scan:
         Smallest and largest value of the first window for display, which is not applied.
     owners : mapping
         Value of each of the elements `OWNERS`, "" without one.
+    is_padding : array of shape (height, width), optional
+        Pixels outside the image (PixelPaddingValue), which are black; None without any.
     """
 
     values: Levels
@@ -74,6 +76,15 @@ class Scan:
     is_inverted: bool = False
     window: PhysicalRange | None = None
     owners: Mapping[str, str] = field(default_factory=dict)
+    is_padding: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def known_values(self) -> Levels:
+        """Values of the pixels inside the image, (n,); all if there are none."""
+        values: Levels = self.values.ravel()
+        if self.is_padding is None or self.is_padding.all():
+            return values
+        return values[~self.is_padding.ravel()]
 
     def scale(self, values_range: PhysicalRange) -> Levels:
         """Return levels from 0 (black) to 255, with the values outside the range clipped."""
@@ -81,6 +92,8 @@ class Scan:
         share = np.clip((self.values - low) / (high - low), 0.0, 1.0)
         if self.is_inverted:
             share = 1.0 - share
+        if self.is_padding is not None:
+            share[:, self.is_padding] = 0.0
         levels: Levels = share * WHITE
         return levels
 
@@ -154,7 +167,13 @@ def _read_frame(dicom: Any, stored: npt.NDArray[Any], number: int) -> Scan:
             raise ValueError("its rescale slope or intercept is not finite; correct it")
         physical = values.astype(np.float64)[None]
         unit = _name_unit(dicom, rescale)
-        return Scan(physical, unit, is_inverted, _find_window(dicom))
+        return Scan(
+            physical,
+            unit,
+            is_inverted,
+            _find_window(dicom),
+            is_padding=_find_padding(dicom, stored),
+        )
     bits = int(dicom.BitsStored)
     lowest = 0
     if int(dicom.PixelRepresentation):
@@ -162,6 +181,22 @@ def _read_frame(dicom: Any, stored: npt.NDArray[Any], number: int) -> Scan:
     whole = Scan(stored.astype(np.float64)[None], is_inverted=is_inverted)
     levels = whole.scale((lowest, lowest + 2**bits - 1))
     return Scan(levels, window=_find_window(dicom))
+
+
+def _find_padding(dicom: Any, stored: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
+    """Return which stored numbers are padding: (h, w), or None without any."""
+    first = getattr(dicom, "PixelPaddingValue", None)
+    last = getattr(dicom, "PixelPaddingRangeLimit", None)
+    if not isinstance(first, int):
+        return None
+    if not isinstance(last, int):
+        last = first
+    ends = [first, last]
+    if int(dicom.PixelRepresentation):  # some programs write them without their sign
+        whole = 2 ** int(dicom.BitsAllocated)
+        ends = [end - whole if end >= whole // 2 else end for end in ends]
+    is_padding: npt.NDArray[np.bool_] = (stored >= min(ends)) & (stored <= max(ends))
+    return is_padding if is_padding.any() else None
 
 
 def _find_rescale(dicom: Any, number: int) -> Any:
@@ -212,7 +247,7 @@ def choose_range(scans: Sequence[Scan]) -> PhysicalRange:
     per_image = max(FEWEST_SAMPLED, MOST_SAMPLED // len(scans))
     samples: list[Levels] = []
     for scan in scans:
-        values = scan.values.ravel()
+        values = scan.known_values
         step = math.ceil(len(values) / per_image)
         samples.append(values[::step])
     together = np.concatenate(samples)
@@ -266,6 +301,8 @@ def _name_unit(dicom: Any, rescale: Any) -> str:
     """Return the modality and the unit of physical values, such as "CT in HU"."""
     modality = str(getattr(dicom, "Modality", "") or "")
     unit = str(getattr(rescale, "RescaleType", "") or "")
+    if modality == "PT":
+        unit = str(getattr(dicom, "Units", "") or "") or unit  # such as BQML and GML
     if modality == "CT":
         unit = unit or "HU"  # the standard requires it
     modality = modality or "unknown modality"

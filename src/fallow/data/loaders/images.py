@@ -704,6 +704,8 @@ def _read_each(
             owners.append(image.owners if isinstance(image, Scan) else {})
             if isinstance(image, Scan):
                 units.setdefault(image.unit or STORED_NUMBERS, file)
+                if image.is_padding is not None:
+                    changed = (*changed, "with padding (PixelPaddingValue), which is black")
                 if image.window is not None:
                     windows[image.window] += 1
                 if image.unit is None:
@@ -783,7 +785,7 @@ def _check_units(units: dict[str, Path], physical_range: PhysicalRange | None) -
         (unit, file), (other, other_file) = list(units.items())[:2]
         raise ValueError(
             f"DICOM images have different units: {file} has {unit}, {other_file} has {other} "
-            "(by Modality, RescaleSlope and RescaleType); import images of one kind"
+            "(by Modality, RescaleSlope, RescaleType and Units); import images of one kind"
         )
     if physical_range is not None and STORED_NUMBERS in units:
         raise ValueError(
