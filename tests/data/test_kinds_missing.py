@@ -126,6 +126,38 @@ def test_codes_for_missing_numbers_far_outside_are_a_warning(sentinel: float) ->
     assert column.read.kind == "number"
 
 
+AGES = [str(20 + at * 7 % 70) for at in range(120)]
+SCORES = [str(at * 7 % 11) for at in range(120)]
+HEATS = [f"{5 + at * 7 % 70 * 0.3:.1f}" for at in range(120)]
+CODES = [
+    (SCORES, ["-9", "-9", "-8", "-8", "-8"], "-9 in 2 cells and -8 in 3 cells are far"),
+    (SCORES, ["-9", "-9"], "-9 in 2 cells is far"),
+    (AGES, ["999", "999", "888", "888", "777"], "999 in 2 cells, 888 in 2 cells"),
+    (AGES, ["999", "-99", "-99"], "999 in 1 cell and -99 in 2 cells"),
+    (AGES, ["999"], "999 in 1 cell is far"),
+    (AGES, ["2147483647"] * 2, "2147483647 in 2 cells"),
+    (HEATS, ["999.9"] * 2, "999.9 in 2 cells"),
+    (HEATS, ["-999.25"] * 2, "-999.25 in 2 cells"),
+    (HEATS, ["9.96921e+36"] * 2, "9.96921e+36 in 2 cells"),
+    (HEATS, ["9.969209968386869e+36"] * 2, "9.969209968e+36 in 2 cells"),
+    (SCORES, ["-9"], ""),  # once
+    (HEATS, ["-8", "-3.5", "-8"], ""),  # a frost
+    (AGES, ["99", "98", "97", "99"], ""),
+    (["1", "2", "3"] * 9, ["-1", "-1"], ""),
+]
+
+
+@each_of("cells, codes, part", CODES)
+def test_every_code_is_named_in_columns_and_targets(
+    cells: list[str], codes: list[str], part: str
+) -> None:
+    output = sentences(column_of([*cells, *codes]))
+    targets = encode_labels(np.array([*cells, *codes]), "regression", "t")
+    of_targets = " | ".join(finding.sentence for finding in targets.findings)
+    assert part in output and part in of_targets
+    assert bool(part) == ("far outside" in output) == ("far outside" in of_targets)
+
+
 @each_of(
     "others, is_told",
     [

@@ -268,6 +268,16 @@ def test_the_decimal_mark_of_a_site_is_that_of_its_settings_or_a_note(
     assert is_told == (decimal == "auto" and cells[0] == "3,215")
 
 
+def test_codes_of_missing_numbers_are_a_note_of_a_site(tmp_path: Path) -> None:
+    schema = Schema("table", "regression", "y", (), (Column("dose"),))
+    file = tmp_path / "rows.csv"
+    lines = [f"{row},{row}.5" for row in range(12)] + ["-9,-999", "-9,-999", "-8,1", "-8,2"]
+    file.write_text("\n".join(["dose,y", *lines]))
+    output = " | ".join(read_rows(file, schema).notes)
+    assert "column 'dose': -9 in 2 cells and -8 in 2 cells are far outside" in output
+    assert "the targets: -999 in 2 cells is far outside" in output
+
+
 @pytest.mark.parametrize(
     ("head", "reason"),
     [

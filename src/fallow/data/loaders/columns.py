@@ -34,7 +34,12 @@ from fallow.data.loaders.cells import (
 )
 from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.hashing import hash_texts
-from fallow.data.loaders.numbers import choose_offset, counts_rows, find_sentinel, find_step
+from fallow.data.loaders.numbers import (
+    choose_offset,
+    counts_rows,
+    find_step,
+    warn_of_sentinels,
+)
 from fallow.data.loaders.text_rules import (
     ENOUGH,
     FEW_VALUES,
@@ -351,19 +356,7 @@ def _check_numbers(
     cells: pa.ChunkedArray, values: Numbers, largest: float, setting: Setting
 ) -> list[Finding]:
     """Return what may be wrong with numbers, of which ``largest`` is the largest magnitude."""
-    findings: list[Finding] = []
-    sentinel = find_sentinel(values)
-    if sentinel is not None:
-        number, times = sentinel
-        findings.append(
-            Finding(
-                "warning",
-                f"column {setting.name!r}: {number:g} in {times:,} cells is far outside the other "
-                "numbers and may mean a missing value",
-                "leave these cells empty",
-                is_doubtful=number == 0,
-            )
-        )
+    findings = warn_of_sentinels(f"column {setting.name!r}", values)
     is_long = are_large_integers(cells) or EXACT < largest < MOST_DIGITS
     if is_long and _are_whole(values):
         findings.append(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fallow.core.suggestions import nearest
 from fallow.core.wording import count_noun
-from fallow.data.loaders.numbers import choose_offset
+from fallow.data.loaders.numbers import choose_offset, warn_of_sentinels
 from fallow.data.loaders.text_rules import (
     are_dates,
     describe_merged,
@@ -442,11 +442,13 @@ def _encode_targets(y: Labels, name: str) -> tuple[Labels, list[Finding]]:
         raise ValueError(
             f"{name}: targets are constant or all missing; give two values or more"
         )
+    findings = warn_of_sentinels("the targets", known)
     if choose_offset(known, float(known.min()), float(known.max())):
-        return targets, [
+        findings.append(
             note("targets are kept in float64, because float32 would lose digits")
-        ]
-    return targets.astype(np.float32), []
+        )
+        return targets, findings
+    return targets.astype(np.float32), findings
 
 
 def _read_targets(y: Labels, name: str) -> Numbers:

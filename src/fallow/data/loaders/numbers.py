@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fallow.core.wording import count_noun, join_words
+from fallow.data.reading import Finding
+
 Numbers = npt.NDArray[np.float64]
 PRECISION = 2.0**-24
 """Relative rounding error of float32."""
@@ -26,12 +29,13 @@ FAR_FROM_ZERO = 0.15
 """Smallest number, as a share of the largest one, beside which 0 may mean a missing value."""
 MANY_GAPS = 5
 """Smallest number in usual gaps between numbers, beside which 0 may mean a missing value."""
-SENTINELS = frozenset(
-    sign * number
-    for sign in (1, -1)
-    for number in (9, 77, 88, 99, 777, 888, 999, 7777, 8888, 9999, 99999, 999999)
-) | {-1.0, -200.0, 1e20}
+SURVEYED = (9, 77, 88, 97, 98, 99, 777, 888, 997, 998, 999, 7777, 8888, 9999, 99999, 999999)
+MEASURED = (-1, -7, -8, -200, -99.9, -999.9, 999.9, -9999.9, 9999.9, -999.25, -9999.25)
+STORED = (1e20, 1e30, 9.96921e36, -32768, 32767, 65535, -(2**31), 2**31 - 1, 2**32 - 1)
+SENTINELS = frozenset((*SURVEYED, *(-number for number in SURVEYED), *MEASURED, *STORED))
 """Numbers that questionnaires, devices and databases write for a missing value."""
+FEWEST_ONCE = 100
+"""Smallest magnitude of a code that may mean a missing value although it occurs once."""
 
 
 def choose_offset(values: Numbers, low: float, high: float) -> float:
@@ -130,48 +134,84 @@ def counts_rows(values: Numbers) -> bool:
     return bool(counts.max() == 1)
 
 
-def find_sentinel(values: Numbers) -> tuple[float, int] | None:
-    """Return a number that stands for a missing value, and how often; None without one.
+def warn_of_sentinels(what: str, values: Numbers) -> list[Finding]:
+    """Return a warning of numbers that may stand for missing values, if there are any.
 
-    It occurs at least twice, and its distance from the other numbers exceeds their range.
-
-    >>> find_sentinel(np.array([3.0, 5.0, 4.5, 999.0, 999.0]))
-    (999.0, 2)
+    what: of which column or labels.  values: (n,) without NaN.
     """
-    for end in (values.max(), values.min()):
-        if float(end) not in SENTINELS:
-            continue
-        others = values[values != end]
-        times = len(values) - len(others)
-        n_others = len(np.unique(others))
-        if times < 2 or n_others < 2 or (end == -1 and n_others < MANY_VALUES):
-            continue
-        low = others.min()
-        high = others.max()
-        away = max(low - end, end - high)
-        if away > high - low or (end == -1 and low >= 0 and away > 0.1 * (high - low)):
-            return float(end), times
-    return _find_zero(values)
+    codes = find_sentinels(values)
+    if not codes:
+        return []
+    listed = join_words(
+        [f"{number:.10g} in {count_noun(times, 'cell')}" for number, times in codes]
+    )
+    verb = "is" if len(codes) == 1 else "are"
+    sentence = f"{what}: {listed} {verb} far outside the other numbers and may mean a missing value"
+    may_be_none = all(number == 0 or times == 1 for number, times in codes)
+    return [
+        Finding("warning", sentence, "leave these cells empty", is_doubtful=may_be_none)
+    ]
 
 
-def _find_zero(values: Numbers) -> tuple[float, int] | None:
+def find_sentinels(values: Numbers) -> list[tuple[float, int]]:
+    """Return the numbers that stand for missing values, and how often each occurs.
+
+    Their distance from the other numbers exceeds the range of these, or they alone are negative.
+    A code below 100 occurs at least twice.
+
+    >>> find_sentinels(np.array([3.0, 5.0, 4.5, 999.0, 999.0, 888.0, 888.0]))
+    [(999.0, 2), (888.0, 2)]
+    """
+    codes: list[tuple[float, int]] = []
+    others = values
+    while len(others):
+        code = next(filter(_is_code, (others.max(), others.min())), None)
+        if code is None:
+            break
+        fewer = others[others != code]
+        codes.append((float(code), len(others) - len(fewer)))
+        others = fewer
+    if not codes or not len(others):
+        return _find_zero(values)
+    low = float(others.min())
+    high = float(others.max())
+    distinct = len(np.unique(others))
+    has_many = distinct >= MANY_VALUES
+    outside: list[tuple[float, int]] = []
+    for number, times in codes:
+        away = max(low - number, number - high)
+        is_often = times > 1 or (has_many and abs(number) >= FEWEST_ONCE)
+        is_far = away > high - low and (has_many or (distinct > 1 and number != -1))
+        is_only_negative = number < 0 <= low and has_many and away > 0.1 * (high - low)
+        if is_often and (is_far or is_only_negative):
+            outside.append((number, times))
+    return outside or _find_zero(values)
+
+
+def _is_code(number: float) -> bool:
+    """Return whether a number is a code, also with the digits of float32."""
+    return number in SENTINELS or float(f"{number:.6g}") in SENTINELS
+
+
+def _find_zero(values: Numbers) -> list[tuple[float, int]]:
     """Return 0 and how often it occurs, if it is far below all other numbers.
 
     The other numbers are positive, as a blood pressure is, and the gap below the smallest one is
     much larger than those between them.
 
     >>> _find_zero(np.array([0.0, 0.0, *range(60, 120)]))
-    (0.0, 2)
+    [(0.0, 2)]
     >>> _find_zero(np.array([0.0, 0.0, *range(1, 9)]))
+    []
     """
-    if values.min() != 0:
-        return None
+    if not len(values) or values.min() != 0:
+        return []
     others = np.unique(values[values > 0])
     times = int((values == 0).sum())
     if times < 2 or len(others) < MANY_VALUES:
-        return None
+        return []
     low = float(others[0])
     is_far = low > FAR_FROM_ZERO * float(others[-1])
     if not is_far or low <= MANY_GAPS * float(np.median(np.diff(others))):
-        return None
-    return 0.0, times
+        return []
+    return [(0.0, times)]

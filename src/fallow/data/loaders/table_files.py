@@ -89,8 +89,11 @@ class Table:
         ):
             return texts_of(self.columns[column])
 
-    def plain_texts(self, texts: Sequence[str]) -> list[str]:
-        """Return texts with their numbers in Python's format."""
+    def plain_texts(self, column: str) -> list[str]:
+        """Return the cells of a column as names, with numbers in Python's format."""
+        texts = self.texts(column)
+        if not is_textual(self.columns[column]):
+            return texts
         return plain_texts(texts, self.dialect)
 
     def numbers(self, column: str) -> Numbers | None:

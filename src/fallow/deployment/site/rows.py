@@ -23,6 +23,7 @@ from fallow.data.dataset import find_leaks, row_hashes
 from fallow.data.loaders.features import read_array_rows, text_of
 from fallow.data.loaders.hashing import hash_texts
 from fallow.data.loaders.images import name_pages
+from fallow.data.loaders.numbers import warn_of_sentinels
 from fallow.data.loaders.open import find_kind
 from fallow.data.loaders.text_rules import is_empty, warn_of_similar_names
 from fallow.data.reading import ColumnRead
@@ -316,6 +317,10 @@ def _read_table(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
     labels = [""] * table.n_rows
     if schema.label in table.columns:
         labels = _list_labels(table, schema)
+        targets = None if schema.classes else table.numbers(schema.label)
+        if targets is not None:
+            findings = warn_of_sentinels("the targets", targets[~np.isnan(targets)])
+            notes += [finding.advice for finding in findings]
     ids = _number_rows(range(table.n_rows))
     if schema.ids in table.columns:
         ids = table.texts(schema.ids)
@@ -343,9 +348,8 @@ def _read_table(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
 
 def _show_cells(column: Column, table: Table, empty: Mask) -> list[str]:
     """Return the cells of a column as texts, "" for empty ones."""
-    cells = table.texts(column.name)
-    if column.kind == "number":
-        cells = table.plain_texts(cells)
+    read = table.plain_texts if column.kind == "number" else table.texts
+    cells = read(column.name)
     return [
         "" if lacks else cell for cell, lacks in zip(cells, empty.tolist(), strict=True)
     ]
@@ -353,9 +357,8 @@ def _show_cells(column: Column, table: Table, empty: Mask) -> list[str]:
 
 def _list_labels(table: Table, schema: Schema) -> list[str]:
     """Return the label of each line as text, "" for an empty cell."""
-    cells = table.texts(schema.label)
-    if not schema.classes:
-        cells = table.plain_texts(cells)
+    read = table.texts if schema.classes else table.plain_texts
+    cells = read(schema.label)
     known = {*schema.classes}
     return ["" if is_empty(cell) and cell not in known else cell for cell in cells]
 
@@ -459,9 +462,12 @@ def _encode_column(
     if is_beyond.any():
         row = int(is_beyond.argmax())
         raise ValueError(explain_number(row, table.texts(column.name)[row]))
-    note = _note_beyond(column, numbers[is_whole & ~np.isnan(numbers)])
+    known = numbers[is_whole & ~np.isnan(numbers)]
+    note = _note_beyond(column, known)
     if note is not None:
         notes.append(note)
+    for finding in warn_of_sentinels(f"column {column.name!r}", known):
+        notes.append(finding.advice)
     shifted = np.where(is_whole, numbers, 0.0) - (column.offset or 0.0)
     return torch.from_numpy(shifted).float().unsqueeze(1)
 
