@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,10 @@ REPEATED = {
     "a unique ID": ("patient_id", np.arange(40), False),
     "few values": ("patient_id", np.arange(40) % 3, False),
     "measurements": ("patient_nr", np.arange(40) % 20 + 0.5, False),
+    "pid": ("pid", np.arange(40) % 20, True),
+    "a case in German": ("Fallnummer", np.arange(40) % 20, True),
+    "mice": ("mouse", np.arange(40) % 20, True),
+    "slides": ("slide_id", np.arange(40) % 20, True),
     "another name": ("age", np.arange(40) % 20, False),
 }
 
@@ -179,11 +184,40 @@ def test_a_repeated_identifier_suggests_groups(what: str) -> None:
     assert [f for f in dropped.findings if "group=" in f.fix]
 
 
+DOUBTFUL = {
+    "missing": (["NA", "p1", "p2", "p3"], "'NA' (8 rows) may mean a missing name"),
+    "a point": ([".", "p1", "p2", "p3"], "'.' (8 rows) may mean a missing name"),
+    "shortened": (["1.23457E+15", "1.3E+15"], "such as '1.23457E+15' are numbers"),
+    "numbers of Excel": (
+        [123456789012345678.0, 1.0, 2.0, 3.0],
+        "such as '123456789012345680' are numbers whose last digits",
+    ),
+    "whole numbers": ([123456789012345678, 123456789012345679], ""),
+    "names": (["p1", "p2", "p3"], ""),
+}
+
+
+@each_of("what", DOUBTFUL)
+@pytest.mark.parametrize("role", ["site", "group"])
+def test_a_name_that_may_be_missing_or_cut_is_a_warning(what: str, role: str) -> None:
+    names, part = DOUBTFUL[what]
+    frame = pd.DataFrame({"u": np.arange(32.0) ** 2, "y": ["a", "b", "b", "a"] * 8})
+    frame[role] = [names[row % len(names)] for row in range(32)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fl.from_frame(frame, label="y", **{role: role})
+    output = " | ".join(str(item.message) for item in caught)
+    assert part in output
+    assert bool(part) == ("missing name" in output or "last digits" in output)
+
+
 X = torch.arange(8.0)[:, None]
 Y = [0, 1] * 4
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "lengths": ({"groups": [1, 2]}, "groups has 2 values and x has 8 rows"),
     "a missing one": ({"groups": ["a", None] * 4}, "4 examples have none"),
+    "an empty one": ({"groups": ["a", "", "b", "c"] * 2}, "groups: 2 examples have none"),
+    "an empty site": ({"sites": ["a", "", "b", "c"] * 2}, "sites: 2 examples have none"),
     "test groups alone": ({"groups_test": [1]}, "groups of test examples, and no test"),
     "on both sides": (
         {

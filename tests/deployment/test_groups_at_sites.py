@@ -38,6 +38,12 @@ def test_a_table_has_the_groups_of_its_kept_rows(tmp_path: Path) -> None:
     assert roles["patient"] == "group"
 
 
+def test_a_group_that_may_be_missing_is_a_note(tmp_path: Path) -> None:
+    file = table(tmp_path / "r.csv", "NA,1,a", "NA,2,b", "p2,3,a")
+    rows = read_rows(file, SCHEMA, LoadOptions(group="patient"))
+    assert any("'NA' (2 rows) may mean a missing name" in note for note in rows.notes)
+
+
 def test_an_array_file_has_its_groups_in_an_array(tmp_path: Path) -> None:
     file = tmp_path / "r.npz"
     np.savez(file, x=np.arange(3.0)[:, None], y=["a", "b", "a"], case=[7, 7, 8])

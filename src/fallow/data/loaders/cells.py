@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.text_rules import (
     EMPTY,
+    EXACT,
     TRUTH_DIGITS,
     is_empty,
     normal_name,
@@ -29,8 +30,6 @@ EMPTY_CELLS = pa.array(
 """Spellings of empty cells that are found without a look at each distinct text."""
 PLAIN = Dialect()
 """Format of numbers in Python."""
-LONGEST = 2**53
-"""Largest whole number up to which float64 has all digits."""
 
 
 class Levels(NamedTuple):
@@ -353,4 +352,4 @@ def are_large_integers(cells: pa.ChunkedArray) -> bool:
         return False
     extremes = pc.min_max(cells).as_py()
     bounds = [abs(value) for value in extremes.values() if value is not None]
-    return bool(bounds) and max(bounds) > LONGEST
+    return bool(bounds) and max(bounds) > EXACT

@@ -42,6 +42,7 @@ from fallow.data.loaders.numbers import (
 )
 from fallow.data.loaders.text_rules import (
     ENOUGH,
+    EXACT,
     FEW_VALUES,
     are_dates,
     are_days,
@@ -62,8 +63,6 @@ from fallow.data.reading import ColumnRead, Example, Finding, Kind, note, warnin
 
 Codes = npt.NDArray[np.int32]
 LARGEST = float(np.finfo(np.float32).max)
-EXACT = 2.0**53
-"""Largest whole number up to which float64 has all digits."""
 MOST_DIGITS = 1e20
 """Larger numbers are measurements and not identifiers."""
 LEADING_ZEROS = "codes with leading zeros"

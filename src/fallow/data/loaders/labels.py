@@ -15,6 +15,7 @@ from fallow.core.suggestions import nearest
 from fallow.core.wording import count_noun
 from fallow.data.loaders.numbers import choose_offset, warn_of_sentinels
 from fallow.data.loaders.text_rules import (
+    EXACT,
     are_dates,
     describe_merged,
     has_leading_zero,
@@ -32,8 +33,6 @@ from fallow.data.reading import Finding, note, warning
 TaskChoice = Literal["auto", "classification", "regression"]
 TASK_CHOICES: tuple[TaskChoice, ...] = get_args(TaskChoice)
 MOST_CLASSES = 100  # maximum number of distinct integers without an explicit task
-EXACT = 2.0**53
-"""Whole numbers below are exact as float64. Larger ones are classes by their digits."""
 UNLABELED = "-1"
 """Number of an unlabeled example, among numbers that are classes."""
 WHOLE = re.compile(r"[+-]?\d+\.0+")

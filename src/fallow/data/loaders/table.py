@@ -34,9 +34,11 @@ from fallow.data.loaders.columns import (
 from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.table_files import Table
 from fallow.data.loaders.text_rules import (
+    is_long_number,
     names_groups,
     number_in,
     settle_names,
+    warn_of_lost_digits,
 )
 from fallow.data.reading import (
     ColumnRead,
@@ -307,6 +309,10 @@ def _read_names(
         )
     names, notes = settle_names(f"{role}s", names, merge)
     findings += notes
+    if pa.types.is_floating(cells[column].type):
+        longest = max(names.tolist(), key=len, default="")
+        if is_long_number(longest):
+            findings.append(warn_of_lost_digits(f"{role}s", longest))
     return names
 
 

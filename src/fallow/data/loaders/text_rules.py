@@ -64,6 +64,8 @@ FEW_VALUES = 12  # maximum number of values of categories that include numbers
 ENOUGH = 20  # minimum number of rows for a rule about nearly every row
 NEARLY = 0.9  # share of the non-empty rows
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+EXACT = 2.0**53
+"""Largest whole number up to which float64 has all digits."""
 INFINITE = frozenset({"inf", "infinity"})
 """Texts for infinity, in lower case without a sign."""
 IDS = re.compile(
@@ -71,10 +73,11 @@ IDS = re.compile(
 )
 """Names of identifier columns, if no two rows are equal."""
 OBJECTS = (
-    "patient|subject|participant|person|proband|animal|donor|specimen|video|user|customer"
+    "patient|subject|participant|person|proband|animal|mouse|rat|donor|specimen|slide|video|user"
+    "|customer"
 )
 REPEATED = re.compile(
-    rf"(.*[\W_])?(id|ids|nr|mrn|uuid|guid)|({OBJECTS})([\W_]?(no|number|name|code|key))?",
+    rf"(.*[\W_])?(id|ids|nr|mrn|uuid|guid)|pid|fall(nummer|nr)?|({OBJECTS})([\W_]?(no|number|name|code|key))?",
     re.IGNORECASE,
 )
 """Names of identifier columns, if several rows are of one patient or object."""
@@ -101,6 +104,8 @@ UNIT = re.compile(
 CURRENCY = re.compile(r"(?P<unit>[$€£¥₹])\s*(?P<number>[+-]?[\d.,]*\d)")
 
 
+SHORTENED = re.compile(r"\d([.,]\d+)?E\+\d+")
+"""Long numbers as spreadsheets write them, such as ``1.23457E+15``."""
 FORM = re.compile(r"[\d.,\s]+")
 BEGINS_WITH_NUMBER = re.compile(r"[^\w]*\d")
 MOST_LISTED = 3  # maximum number of groups of names in one sentence
@@ -160,6 +165,16 @@ def number_in(cell: str) -> float | None:
     if NUMBER.fullmatch(cell) or cell.lstrip("+-").lower() in INFINITE:
         return float(cell)
     return None
+
+
+def is_long_number(text: str) -> bool:
+    """Return whether a whole number has more digits than float64 keeps.
+
+    >>> is_long_number("9007199254740993"), is_long_number("123456")
+    (True, False)
+    """
+    digits = text.lstrip("+-")
+    return digits.isdecimal() and float(digits) > EXACT
 
 
 def normal_name(text: str) -> str:
@@ -343,11 +358,45 @@ def settle_names(
     ['A', 'A', 'A']
     """
     counts = Counter(names.tolist())
+    doubts = warn_of_unknown_names(what, counts)
     if not merge:
-        return names, warn_of_similar_names(what, counts, "merge=True")
+        return names, [*doubts, *warn_of_similar_names(what, counts, "merge=True")]
     merged = merge_names(counts)
     settled = np.array([merged.get(name, name) for name in names.tolist()], dtype=np.str_)
-    return settled, describe_merged(what, merged)
+    return settled, [*doubts, *describe_merged(what, merged)]
+
+
+def warn_of_unknown_names(what: str, counts: Mapping[str, int]) -> list[Finding]:
+    """Return warnings of names that may mean a missing one, and of shortened numbers.
+
+    what: kind of names, in the plural.  counts: number of rows of each name.
+    """
+    findings: list[Finding] = []
+    unknown = [name for name in counts if is_empty(name) or is_perhaps_empty(name)]
+    if unknown:
+        listed = join_some(
+            [f"{name!r} ({count_noun(counts[name], 'row')})" for name in unknown]
+        )
+        sentence = (
+            f"the {what} {listed} may mean a missing name, and count as one of the {what}"
+        )
+        findings.append(warning(sentence, "write the right name in these rows"))
+    shortened = next(filter(SHORTENED.fullmatch, counts), None)
+    if shortened is not None:
+        findings.append(warn_of_lost_digits(what, shortened))
+    return findings
+
+
+def warn_of_lost_digits(what: str, name: str) -> Finding:
+    """Return a warning of names that are numbers without all of their digits.
+
+    what: kind of names, in the plural.  name: one of them.
+    """
+    return warning(
+        f"{what} such as {name!r} are numbers whose last digits are lost, so that different "
+        f"{what} may have one name",
+        "write them as texts, with all digits",
+    )
 
 
 def describe_merged(what: str, merged: Mapping[str, str]) -> list[Finding]:

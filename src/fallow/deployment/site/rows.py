@@ -25,7 +25,11 @@ from fallow.data.loaders.hashing import hash_texts
 from fallow.data.loaders.images import name_pages
 from fallow.data.loaders.numbers import warn_of_sentinels
 from fallow.data.loaders.open import find_kind
-from fallow.data.loaders.text_rules import is_empty, warn_of_similar_names
+from fallow.data.loaders.text_rules import (
+    is_empty,
+    warn_of_similar_names,
+    warn_of_unknown_names,
+)
 from fallow.data.reading import ColumnRead
 from fallow.deployment.schema import LARGEST, Column, Schema
 from fallow.deployment.site.pictures import (
@@ -328,6 +332,8 @@ def _read_table(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
     if group is not None:
         names = table.texts(group)
         groups = _list_groups([names[row] for row in rows], group)
+        findings = warn_of_unknown_names("groups", Counter(groups))
+        notes += [finding.advice for finding in findings]
     locations = [f"row {name}" for name in _number_rows(rows)]
 
     def describe(row: int) -> ReadableRow:
