@@ -342,6 +342,32 @@ def test_a_workbook_is_read_as_that_of_training(tmp_path: Path) -> None:
         run.predict(tmp_path / "new.xlsx")
 
 
+def test_merged_texts_are_predicted_as_in_training(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"sex": ["M", "m", "F", "f", "M", "F"] * 10, "sick": ["no", "yes"] * 30}
+    )
+    frame["dose"] = DOSES
+    run = train(fl.load(frame, label="sick", merge=True), initial=20)
+    run.save(tmp_path / "model")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    expected = run.predict_proba(frame.assign(sex=frame["sex"].str.upper())).tolist()
+    for model in (run, fl.load_model(tmp_path / "model")):
+        assert model.predict_proba(frame).tolist() == expected
+        assert model.predict_proba(tmp_path / "t.csv").tolist() == expected
+    with pytest.raises(ValueError, match="'x' is not one of the texts"):
+        run.predict(frame.assign(sex="x"))
+
+
+@each_of("category", ["train", "test"])
+def test_a_category_and_texts_of_the_test_frame_are_one_column(category: str) -> None:
+    frames = {"train": FRAME, "test": FRAME.assign(age=FRAME["age"] + 0.5)}
+    frames[category] = frames[category].astype({"ward": "category"})
+    data = fl.from_frame(frames["train"], label="sick", test=frames["test"])
+    assert {"ward=A", "ward=B"} <= {*data.columns}
+    at = data.columns.index("ward=A")
+    assert data.x[:, at].nansum() == data.x_test[:, at].nansum() > 0
+
+
 def test_features_of_arrays_are_ordered_by_their_names(tmp_path: Path) -> None:
     x = np.stack([DOSES, 100 * DOSES, DOSES**2], axis=1)
     data = fl.from_arrays(x, ["no", "yes"] * 30, columns=("a", "b", "c"))

@@ -15,11 +15,13 @@ from fallow.cli import main
 from fallow.data.facts import format_facts
 from fallow.data.sheet import build_sheet
 from fallow.deployment.model_card import CARD
+from fallow.deployment.schema import schema_of
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import collect_own_data, describe_own_data
+from fallow.deployment.site.rows import read_rows
 from fallow.privacy.settings import Privacy
 from tests.deployment.simulations import TINY, federation, photos, ward
-from tests.each import mark_long
+from tests.each import each_of, mark_long
 
 pytest.importorskip("cryptography")
 
@@ -46,6 +48,38 @@ def test_a_site_sees_how_its_own_rows_were_read(tmp_path: Path) -> None:
     assert f"chur: {n_rows} training and {n_tests} test examples" in text
     assert "categories: kind (a, b and c)" in text
     simulation.close()
+
+
+def test_a_label_of_minus_one_is_unlabeled_as_in_a_simulation(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    lines = [f"{number},{number % 2}" for number in range(8)]
+    file.write_text("\n".join(["age,label", *lines]))
+    agreed = schema_of(file)
+    file.write_text("\n".join(["age,label", "40,-1", *lines]))
+    rows = read_rows(file, agreed)
+    assert rows.labels[:3] == (None, 0.0, 1.0)
+    assert "label -1 counted as unlabeled: 1" in rows.notes
+    words = replace(agreed, classes=("ill", "well"))
+    with pytest.raises(ValueError, match="label '-1' is not one of the agreed classes"):
+        read_rows(file, words)
+
+
+@each_of("separator, mark", [(",", "."), (";", ",")])
+def test_targets_with_a_unit_are_read_in_it(
+    separator: str, mark: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.csv"
+    weights = [f"{1.37 + number:.2f}".replace(".", mark) for number in range(30)]
+    lines = [f"{number}{separator}{weight} kg" for number, weight in enumerate(weights)]
+    file.write_text("\n".join([f"age{separator}label", *lines]))
+    agreed = schema_of(file)
+    assert agreed.unit == "kg" and agreed.task == "regression"
+    assert read_rows(file, agreed).labels[:2] == (1.37, 2.37)
+    file.write_text("\n".join([f"age{separator}label", f"5{separator}1370 g", *lines]))
+    with pytest.raises(
+        ValueError, match=r"label '1370 g' is not a finite number \(in kg\)"
+    ):
+        read_rows(file, agreed)
 
 
 def test_the_data_sheet_of_a_site_counts_its_known_cells(tmp_path: Path) -> None:

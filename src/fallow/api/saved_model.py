@@ -111,6 +111,7 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
             marks=marks or (),
             offsets=offsets,
             units=example_spec.get("units", {}),
+            merge=read_options(example_spec.get("files", {})).merge,
         )
     elif hasattr(rows, "to_numpy"):
         rows = rows.to_numpy()

@@ -246,7 +246,7 @@ def check_applies(source: object, kind: Kind, options: LoadOptions) -> None:
     )
 
 
-OF_FILES = ("sheet", "header_row", "pages")
+OF_FILES = ("sheet", "header_row", "pages", "merge")
 """Options by which files of new examples are read as those of training."""
 FileOptions = Mapping[str, str | int]
 """Options in `OF_FILES` that are not the default, by name."""
@@ -264,7 +264,7 @@ def read_options(files: Mapping[str, Any]) -> LoadOptions:
     3
     >>> read_options({"label": "sick"})
     Traceback (most recent call last):
-    ValueError: 'label' is no option of files; known: header_row, pages, sheet
+    ValueError: 'label' is no option of files; known: header_row, merge, pages, sheet
     """
     for name in files:
         require_known(name, OF_FILES, f"{name!r} is no option of files")

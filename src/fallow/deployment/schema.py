@@ -549,6 +549,7 @@ def _schema_of_table(
         classes=result,
         columns=tuple(columns),
         ids=ids,
+        unit=labels.unit,
     )
 
 

@@ -20,7 +20,7 @@ from fallow.data.loaders.cells import (
 )
 from fallow.data.loaders.hashing import hash_texts
 from fallow.data.loaders.table_files import Table
-from fallow.data.loaders.text_rules import is_empty, number_in
+from fallow.data.loaders.text_rules import is_empty, merge_names, number_in
 
 Features = npt.NDArray[np.float32]
 
@@ -31,12 +31,15 @@ def encode_features(
     marked: Mapping[str, str],
     offsets: Sequence[float],
     units: Mapping[str, str],
+    *,
+    merge: bool = False,
 ) -> Features:
     """Return the features (n, len(columns)) of a table, NaN for empty cells.
 
     columns: names of features, ``column=level`` for one level of a text column. marked: columns
     of the indicator features of empty cells. offsets: (d,) or (). units: unit
-    that the cells of a column may have.
+    that the cells of a column may have. merge: texts that differ from a level only in their writing
+    are that level.
     """
     written = find_text_columns(columns)
     hashed = {feature for column in written for feature in name_buckets(column)}
@@ -57,7 +60,9 @@ def encode_features(
             column, level = _split_level(feature, table.columns)
             known_levels.setdefault(column, {})[level] = index
     for column, levels in known_levels.items():
-        features[:, list(levels.values())] = _encode_texts(table, column, list(levels))
+        features[:, list(levels.values())] = _encode_texts(
+            table, column, list(levels), merge=merge
+        )
     for number, column in enumerate(written):  # whose features are the last
         texts = ["" if is_empty(text) else text for text in table.texts(column)]
         first = len(columns) - (len(written) - number) * BUCKETS
@@ -144,11 +149,27 @@ def _encode_numbers(table: Table, column: str, unit: str) -> Numbers:
     return read_numbers(table, column, explain, unit)
 
 
-def _encode_texts(table: Table, column: str, known: Sequence[str]) -> Features:
+def _encode_texts(
+    table: Table, column: str, known: Sequence[str], *, merge: bool
+) -> Features:
     def explain(row: int, text: str) -> str:
         return (
             f"{table.name}: column {column!r}, row {row + 1}: {text!r} is not one of the texts "
             f"that the model was trained with: {', '.join(map(repr, known))}"
         )
 
-    return encode_levels(levels_of(table, column), known, explain)
+    levels = levels_of(table, column)
+    if merge:
+        levels = levels._replace(names=_merge_with(levels.names, known))
+    return encode_levels(levels, known, explain)
+
+
+def _merge_with(names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the known name for each that differs from it only in writing.
+
+    >>> _merge_with(["m", "F", "x"], ["F", "M"])
+    ['M', 'F', 'x']
+    """
+    counts = dict.fromkeys(names, 0) | dict.fromkeys(known, 1)
+    merged = merge_names(counts)
+    return [merged.get(name, name) for name in names]

@@ -111,7 +111,10 @@ def read_rows(
 
         table = read_file(path, options=options, expected=expected)
         findings = [item for item in table.findings if item.severity == "warning"]
-        x = torch.from_numpy(encode_features(table, columns, marked, offsets, units))
+        features = encode_features(
+            table, columns, marked, offsets, units, merge=options.merge
+        )
+        x = torch.from_numpy(features)
         if ids in table.columns:
             named_by = ids
             names = table.texts(ids)
@@ -238,19 +241,23 @@ def read_features(
     marks: Sequence[Sequence[str]] = (),
     offsets: Sequence[float] = (),
     units: Mapping[str, str] = NO_UNITS,
+    *,
+    merge: bool = False,
 ) -> npt.NDArray[np.float32]:
     """Return the features on which a model was trained: (n, d); NaN for missing values.
 
     columns: names of features, ``column=level`` for one level of a text column.  Other columns are
     ignored.  marks: indicator features of empty cells, with their columns.  offsets: see
-    `Dataset.offsets`.  units: those of the columns whose cells had one.  Raises ValueError for a
-    missing column and for text that the model does not know.
+    `Dataset.offsets`.  units: those of the columns whose cells had one.  merge: see
+    `encode_features`.  Raises ValueError for a missing column and for text that the model does not
+    know.
     """
     from fallow.data.loaders.encoding import encode_features
     from fallow.data.loaders.table_files import table_of_frame
 
     marked = {mark[0]: mark[1] for mark in marks}
-    return encode_features(table_of_frame(df, name), columns, marked, offsets, units)
+    table = table_of_frame(df, name)
+    return encode_features(table, columns, marked, offsets, units, merge=merge)
 
 
 def is_frame(value: object) -> bool:

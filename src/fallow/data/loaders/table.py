@@ -275,7 +275,15 @@ def _append(cells: pa.ChunkedArray, more: pa.ChunkedArray) -> pa.ChunkedArray:
     parts = [cells, more]
     if cells.type != more.type:
         parts = [_as_texts(part) for part in parts]
+    if any(map(is_category, parts)):  # texts of both are levels
+        parts = [_as_category(part) for part in parts]
     return pa.chunked_array([*parts[0].chunks, *parts[1].chunks], type=parts[0].type)
+
+
+def _as_category(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    if is_category(cells):
+        return cells
+    return cells.dictionary_encode()
 
 
 def _as_texts(cells: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -23,10 +23,13 @@ from fallow.data.dataset import find_leaks, row_hashes
 from fallow.data.loaders.features import read_array_rows, text_of
 from fallow.data.loaders.hashing import hash_texts
 from fallow.data.loaders.images import name_pages
+from fallow.data.loaders.labels import UNLABELED
 from fallow.data.loaders.numbers import warn_of_sentinels
 from fallow.data.loaders.open import find_kind
 from fallow.data.loaders.text_rules import (
     is_empty,
+    number_in,
+    split_unit,
     warn_of_similar_names,
     warn_of_unknown_names,
 )
@@ -321,6 +324,7 @@ def _read_table(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
     labels = [""] * table.n_rows
     if schema.label in table.columns:
         labels = _list_labels(table, schema)
+        notes += _note_unlabeled(schema, labels)
         targets = None if schema.classes else table.numbers(schema.label)
         if targets is not None:
             findings = warn_of_sentinels("the targets", targets[~np.isnan(targets)])
@@ -363,10 +367,26 @@ def _show_cells(column: Column, table: Table, empty: Mask) -> list[str]:
 
 def _list_labels(table: Table, schema: Schema) -> list[str]:
     """Return the label of each line as text, "" for an empty cell."""
-    read = table.texts if schema.classes else table.plain_texts
-    cells = read(schema.label)
+    from fallow.data.loaders.cells import is_textual, plain_texts
+
+    cells = table.texts(schema.label)
+    if not schema.classes and is_textual(table.columns[schema.label]):
+        bare = [_without_unit(cell, schema.unit) for cell in cells]
+        cells = plain_texts(bare, table.dialect)
     known = {*schema.classes}
     return ["" if is_empty(cell) and cell not in known else cell for cell in cells]
+
+
+def _without_unit(cell: str, unit: str) -> str:
+    """Return a target without the agreed unit.
+
+    >>> _without_unit("1.37 kg", "kg"), _without_unit("1370 g", "kg")
+    ('1.37', '1370 g')
+    """
+    parts = split_unit(cell.strip())
+    if parts is None or not unit or parts[1] != unit:
+        return cell
+    return parts[0]
 
 
 def _number_rows(rows: Sequence[int]) -> list[str]:
@@ -506,13 +526,27 @@ def _note_beyond(column: Column, numbers: npt.NDArray[np.float64]) -> str | None
     )
 
 
+def _may_be_unlabeled(schema: Schema) -> bool:
+    """Return whether the label -1 is none, as in a simulation: the classes are other numbers."""
+    are_numbers = all(number_in(name) is not None for name in schema.classes)
+    return bool(schema.classes) and are_numbers and UNLABELED not in schema.classes
+
+
+def _note_unlabeled(schema: Schema, labels: Sequence[str]) -> list[str]:
+    n_unlabeled = labels.count(UNLABELED)
+    if not n_unlabeled or not _may_be_unlabeled(schema):
+        return []
+    return [f"label {UNLABELED} counted as unlabeled: {n_unlabeled}"]
+
+
 def _parse_labels(
     schema: Schema, cells: Sequence[str], locations: Sequence[str]
 ) -> tuple[float | None, ...]:
-    """Return class IDs or numbers (n,), None for empty cells. ``locations`` name the cells."""
+    """Return class IDs or numbers (n,), None for unlabeled rows. ``locations`` name the cells."""
+    has_unlabeled = _may_be_unlabeled(schema)
     labels: list[float | None] = []
     for location, cell in zip(locations, cells, strict=True):
-        if not cell:
+        if not cell or (has_unlabeled and cell == UNLABELED):
             labels.append(None)
             continue
         with explain_errors(f"{location}: "):
@@ -603,6 +637,7 @@ def _read_arrays(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
     unlabeled = [""] * len(rows)
     locations = [f"row {name}" for name in _number_rows(rows)]
     labels = _parse_labels(schema, kept.get("y", unlabeled), locations)
+    notes += _note_unlabeled(schema, kept.get("y", unlabeled))
     x = x[is_whole]
 
     def describe_numbers(row: int) -> ReadableRow:
