@@ -35,7 +35,7 @@ from tests.deployment.simulations import NAMES, Federation, federation, rows
 
 SETTINGS: dict[str, Any] = {
     "model": Spec("linear"),
-    "training": Spec("closed-form"),
+    "training": Spec("closed-form", {"unlabeled": "off"}),
     "encoder": Spec("fourier", {"features": 32}),
     "strategy": Spec("random"),
     "privacy": Privacy(secure_sum=True),
@@ -88,7 +88,7 @@ def test_a_site_reads_its_examples_from_masked_exact_sums(tmp_path: Path) -> Non
         build_app(), ["site", "attack", str(folder), "--seconds", "20"]
     )
     assert shown.exit_code == 0, shown.output
-    assert "each of up to 6 attacks takes at most 20 CPU seconds" in shown.output
+    assert "each of up to 8 attacks takes at most 20 CPU seconds" in shown.output
     assert "last products: 9 of 9 examples read" in shown.output
     assert (folder / "attack.csv").read_text() == file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -96,6 +96,31 @@ def test_a_site_reads_its_examples_from_masked_exact_sums(tmp_path: Path) -> Non
         table = list(csv.reader(lines))
     assert len(table) == 1 + 2 * 9
     assert table[0][4:] == list(attacked.columns)
+
+
+def test_sums_of_self_training_are_attacked_where_they_were_sent(tmp_path: Path) -> None:
+    config = ExperimentConfig(
+        "hospitals",
+        **{
+            **SETTINGS,
+            "training": Spec("closed-form"),
+            "encoder": Spec("fourier", {"features": 24}),
+            "initial": 20,
+            "cycles": 0,
+        },
+    )
+    data = rows(NAMES[:3], classes=2, per_site=22)
+    simulation = federation(tmp_path, config, data)
+    assert simulation.program().go()
+    attacked = attack(simulation, seconds=0.3)
+    everything = simulation.sites["basel"].rows.x
+    by_name = {result["attack"]: result for result in attacked.attacks}
+    folds = by_name["folds of the last labels"]
+    assert folds["read"] > 5
+    assert folds["rows"] == 20
+    assert by_name["products of all examples"]["rows"] == len(everything)
+    assert "20 labeled examples can be computed" in advise(attacked)[0]
+    simulation.close()
 
 
 def test_all_cycles_are_attacked() -> None:
@@ -139,7 +164,7 @@ def test_an_attack_without_any_candidate_has_no_example_to_show() -> None:
     }
     attacked = AttackedSite([result], ("age",), [])
     line, end = advise(attacked)
-    assert end.startswith("Not tried: the model, sums before a label was corrected")
+    assert end.startswith("Not tried: the model, earlier runs, sums before a label was")
     assert line.startswith("None of 5 labeled examples was read")
     assert list_examples(attacked) == (["Column"], [])
     attacked.attacks[0]["numbers"] = 65

@@ -5,31 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import fallow as fl
 from fallow.api.runs import Run
-from fallow.measurements.attacks import LinearFeatures
-from fallow.measurements.disclosure import Aggregates, Observed, Phase, attack
+from fallow.measurements.attacks import CosineFeatures, LinearFeatures, NetworkFeatures
+from fallow.measurements.disclosure import Aggregates, Observed, Phase, _compare, attack
 from fallow.measurements.results import AttackResult, describe_attack
 
-EXACT = {"training": fl.ClosedForm()}
+EXACT = {"training": fl.ClosedForm(unlabeled="off")}
 NOISY = {
     "training": fl.ClosedForm(delta=1e-5),
     "privacy": fl.Privacy(epsilon=1.0),
 }
 
 
-def patients() -> fl.Dataset:
-    """Return a table of 60 patients with five measured columns and two classes."""
+def patients(n: int = 60) -> fl.Dataset:
+    """Return a table of ``n`` patients with five measured columns and two classes."""
     draw = np.random.default_rng(0)
     x = draw.standard_normal((80, 5)) * [5, 20, 1, 0.3, 9] + [60, 130, 5, 0, 70]
     y = (x[:, 0] + draw.standard_normal(80) > 60).astype(int)
     rows = torch.from_numpy(x).float()
     labels = torch.from_numpy(y)
     return fl.Dataset(
-        "patients", rows[:60], labels[:60], rows[60:], labels[60:], ("well", "ill")
+        "patients", rows[:n], labels[:n], rows[60:], labels[60:], ("well", "ill")
     )
 
 
@@ -111,3 +112,59 @@ def test_a_record_compares_exact_numbers_with_values_and_leaves_out_noise() -> N
 def test_other_training_is_refused() -> None:
     with pytest.raises(ValueError, match="attacks the sums of closed-form training"):
         measure(training=fl.FedAvg(), cycles=0)
+
+
+def test_folds_of_labels_are_read_where_all_labels_are_too_many() -> None:
+    draw = np.random.default_rng(1)
+    rows = draw.standard_normal((8, 2))
+    labels = np.tile([0, 1], 4)
+    w = draw.standard_normal((6, 2))
+    features = CosineFeatures(w, draw.uniform(0, 6, 6), 1.0, np.zeros(6), np.ones(6))
+
+    def add(of: Any) -> Phase:
+        z, _ = features.linearize(rows[of])
+        phi = np.concatenate([z, np.ones((len(z), 1))], 1)
+        sums = Aggregates(len(z), phi.T @ phi, z.T @ np.eye(2)[labels[of]])
+        return Phase(sums, rows[of], labels[of])
+
+    folds = [add(slice(first, first + 2)) for first in (0, 2, 4, 6)]
+    observed = Observed(features, [add(slice(0, 8))], folds, add(slice(0, 8)), seconds=2)
+    read = {one.result["attack"]: one.result["read"] for one in attack(observed)}
+    assert read["first products"] == read["products of all examples"] == 0
+    assert read["folds of the last labels"] == 8
+
+
+def test_self_training_sends_all_rows_of_a_small_table() -> None:
+    federation = fl.Federation(patients(9), fl.IID(), sites=3)
+    few = {"initial": 2, "cycles": 0, "progress": False, "measure": ("disclosure",)}
+    done = fl.run(federation, fl.Random(), encoder=fl.Fourier(features=20), **few)
+    attacks = {one["attack"]: one for one in done.records["disclosure"].iloc[-1]}
+    of_all = attacks["products of all examples"]
+    assert (attacks["first products"]["rows"], of_all["rows"]) == (6, 9)
+    assert of_all["read"] > 6  # also rows without a label
+
+
+def test_a_rare_category_is_read_from_sums_of_columns() -> None:
+    levels = np.repeat(["a", "b", "c"], [31, 28, 1])
+    frame = pd.DataFrame(
+        {"drug": levels, "age": np.arange(60) % 9, "ill": np.arange(60) % 2}
+    )
+    federation = fl.Federation(fl.from_frame(frame, label="ill"), sites=1)
+    few = {"initial": 40, "cycles": 0, "progress": False, "measure": ("disclosure",)}
+    done = fl.run(federation, fl.Random(), encoder="identity", **few)
+    first = done.records["disclosure"].iloc[-1][0]
+    assert first["attack"] == "first products"
+    assert first["read"] == 1
+
+
+def test_only_images_are_compared_up_to_brightness_and_contrast() -> None:
+    rows = np.array([[0.0, 1.0], [2.0, -1.0], [1.0, 1.0]])
+    ones = np.ones(2)
+    shapes = [(2,), (1, 2)]
+    read = []
+    for shape in shapes:
+        network = torch.nn.Flatten()
+        features = NetworkFeatures(network, shape, 0 * ones, ones, 0 * ones, ones)
+        tried = _compare(Observed(features, []), "any", rows[:1] * 3, rows, 9, 0.0)
+        read.append(tried.result["read"])
+    assert read[0] == 0 < read[1]

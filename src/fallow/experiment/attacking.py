@@ -12,6 +12,7 @@ from torch import Tensor
 from fallow.core.methods import Encoder
 from fallow.core.missing import filled
 from fallow.core.types import State, Values
+from fallow.core.view import FOLDS
 from fallow.encoders.base import EMPTY_CELLS, encode_rows
 from fallow.experiment.environment import Simulation
 from fallow.measurements.attacks import Array
@@ -22,9 +23,13 @@ from fallow.measurements.disclosure import (
     differentiate,
     is_differentiable,
     read_aggregates,
+    read_pool,
     units_of,
 )
 from fallow.measurements.results import AttackResult
+from fallow.sites.view import SiteView
+from fallow.training.closed_form import ClosedForm
+from fallow.training.parts.self_training import has_enough
 
 MOST_SIMILAR = 1_000
 """Pictures that the attacker knows."""
@@ -36,6 +41,34 @@ class LabeledRows(NamedTuple):
     x: Tensor
     y: Tensor
     cycle: Tensor
+    fold: Tensor
+
+
+class SelfTrainingSums(NamedTuple):
+    """Sums that self-training sends besides: of each fold, if any, and of all examples."""
+
+    folds: Sequence[Values]
+    pool: Values
+
+
+def sum_self_training(
+    training: ClosedForm, views: Sequence[SiteView], *, has_folds: bool
+) -> SelfTrainingSums:
+    """Return the sums over sites that self-training sends besides those of the labels."""
+    folds = []
+    for fold in range(FOLDS if has_folds else 0):
+        folds.append(_add([training.totals(view, fold=fold) for view in views]))
+    return SelfTrainingSums(folds, _add([training.example_totals(view) for view in views]))
+
+
+def _add(replies: Sequence[Values]) -> Values:
+    """Return the sums of the fields of replies."""
+    total: Values = {}
+    for name in replies[0]:
+        total[name] = torch.stack(
+            [torch.as_tensor(reply[name], dtype=torch.float64) for reply in replies]
+        ).sum(0)
+    return total
 
 
 def measure_disclosure(
@@ -87,8 +120,30 @@ def measure_disclosure(
     features = differentiate(encoder, fitted, scale, shape, mean, std)
     weight = simulation.layout.views(state["w"])["head.weight"]
     head = weight.double().numpy().T
-    attempts = attack(Observed(features, phases, head, similar))
+    folds: list[Phase] = []
+    pool: Phase | None = None
+    training = simulation.methods["training"]
+    if isinstance(training, ClosedForm) and training.learns_unlabeled and phases:
+        views = [SiteView(site, 0) for site in simulation.members.values()]
+        counts = torch.bincount(labeled.y.long(), minlength=classes)
+        sent = sum_self_training(training, views, has_folds=has_enough(counts.double()))
+        folds = list_folds(sent.folds, true, labeled.y.numpy(), labeled.fold, classes)
+        pool = Phase(read_pool(sent.pool), (everything - mean) / std, np.zeros(0))
+    attempts = attack(Observed(features, phases, folds, pool, head, similar))
     return [attempt.result for attempt in attempts]
+
+
+def list_folds(
+    sums: Sequence[Values], rows: Array, labels: Array, folds: Tensor, classes: int
+) -> list[Phase]:
+    """Return the sums of each fold with its rows (n, p) and labels (n,); folds: (n,)."""
+    phases = []
+    for fold, of_fold in enumerate(sums):
+        is_in = (folds == fold).numpy()
+        aggregates = read_aggregates(of_fold, classes)
+        if aggregates is not None and is_in.any():
+            phases.append(Phase(aggregates, rows[is_in], labels[is_in]))
+    return phases
 
 
 def _labeled_rows(simulation: Simulation) -> LabeledRows:
@@ -96,6 +151,7 @@ def _labeled_rows(simulation: Simulation) -> LabeledRows:
     x = []
     y = []
     cycle = []
+    fold = []
     for site in simulation.members.values():
         labels = [
             label for label in site.store.load_labels(site.id) if not label.is_validation
@@ -103,4 +159,7 @@ def _labeled_rows(simulation: Simulation) -> LabeledRows:
         x.append(site.x[[label.row for label in labels]])
         y += [label.value for label in labels]
         cycle += [label.cycle for label in labels]
-    return LabeledRows(torch.cat(x), torch.tensor(y), torch.tensor(cycle))
+        fold += [-1 if label.fold is None else label.fold for label in labels]
+    return LabeledRows(
+        torch.cat(x), torch.tensor(y), torch.tensor(cycle), torch.tensor(fold)
+    )

@@ -152,6 +152,11 @@ class NetworkFeatures:
         features = outputs.detach().double().numpy()
         return (features - self.center) / self.scale, pull_back
 
+    @property
+    def is_of_images(self) -> bool:
+        """Whether examples have rows and columns of pixels."""
+        return len(self.shape) > 1
+
     def align(self, candidates: Array, rows: Array) -> Array:
         """Return candidates (m, p) in the brightness and contrast of the nearest row of (n, p).
 

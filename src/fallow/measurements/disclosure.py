@@ -21,6 +21,7 @@ from fallow.core.methods import Encoder
 from fallow.core.types import State, Values
 from fallow.encoders.base import EMPTY_CELLS, Exportable
 from fallow.encoders.fourier import Fourier, draw_waves
+from fallow.encoders.identity import Identity
 from fallow.measurements.attacks import (
     MOST_ROWS,
     TOLERANCE,
@@ -49,7 +50,10 @@ STEPS_OF_IMAGES = 1_000
 CLASS_ROWS = 20
 """Rows of a class up to which the sum of its features is attacked."""
 TINY = 1e-300
-MOST_ATTACKS = 6
+COMPARED = 500  # rows whose distance to the nearest other one is measured
+OF_POOL = "products of all examples"
+"""Name of the attack on sums over labeled and unlabeled examples."""
+MOST_ATTACKS = 8
 """Attacks on sums, without that on a model."""
 
 
@@ -89,13 +93,16 @@ class Phase(NamedTuple):
 class Observed:
     """Everything that an attacker holds after a run, with the true examples to compare with.
 
-    head: (D, C) weights of the final model, or None.  similar: (m, p) examples of the same kind that
-    the attacker knows.  seconds: limit of CPU time of one attack.  notify: receives the name of an
-    attack, rows found and rows searched for.
+    folds: sums of the last phase by fold of cross-validation.  pool: products of all examples,
+    labeled or not, which self-training sends.  head: (D, C) weights of the final model, or None.
+    similar: (m, p) examples of the same kind that the attacker knows.  seconds: limit of CPU time
+    of one attack.  notify: receives the name of an attack, rows found and rows searched for.
     """
 
     features: FeatureMap
     phases: Sequence[Phase]
+    folds: Sequence[Phase] = ()
+    pool: Phase | None = None
     head: Array | None = None
     similar: Array | None = None
     seconds: float = 30.0
@@ -149,11 +156,23 @@ def read_aggregates(sums: Values, outputs: int) -> Aggregates | None:
         )
     if "products" not in sums or "cross" not in sums:
         return None
+    products = _read_products(sums, "n")
+    return Aggregates(rows, products, torch.as_tensor(sums["cross"]).numpy())
+
+
+def read_pool(sums: Values) -> Aggregates:
+    """Return the products of all examples from a reply of `ClosedForm.example_totals`."""
+    products = _read_products(sums, "rows")
+    return Aggregates(count_rows(sums), products, np.zeros((len(products) - 1, 0)))
+
+
+def _read_products(sums: Values, mass: str) -> Array:
+    """Return Σ [phi, 1] [phi, 1]', (D + 1, D + 1).  mass: name of the sum of weights."""
     total = torch.as_tensor(sums["features"])
     products = unpack_triangle(torch.as_tensor(sums["products"]), len(total))
-    last = torch.cat([total, torch.as_tensor(sums["n"])[None]])
+    last = torch.cat([total, torch.as_tensor(sums[mass], dtype=total.dtype)[None]])
     whole = torch.cat([torch.cat([products, total[None]]), last[:, None]], dim=1)
-    return Aggregates(rows, whole.numpy(), torch.as_tensor(sums["cross"]).numpy())
+    return np.asarray(whole.numpy())
 
 
 def _width_of_noisy(numbers: int, outputs: int) -> int:
@@ -211,7 +230,8 @@ def differentiate(
         shift = shift + w @ (mean - state["center"].numpy())
         height = math.sqrt(2 / encoder.features)
         return CosineFeatures(w * std, shift, height, center, divisor)
-    if isinstance(encoder, Exportable) and state is not None:
+    is_encoded = encoder is not None and not isinstance(encoder, Identity)
+    if is_encoded and isinstance(encoder, Exportable) and state is not None:
         fitted = {name: value for name, value in state.items() if name != EMPTY_CELLS}
         network = encoder.network(shape, fitted).eval()
         center, divisor = _units(scale, encoder.width(shape))
@@ -250,7 +270,13 @@ def attack(observed: Observed) -> list[Attempt]:
             _attack_products("last products", observed, last.sums, last.rows),
         ]
     if len(phases) > 2:
-        results.append(_attack_releases("all releases", observed))
+        added_by_phase = (phases[0], *starmap(subtract, pairwise(phases)))
+        results.append(_attack_parts("all releases", observed, added_by_phase))
+    if observed.folds:
+        results.append(_attack_parts("folds of the last labels", observed, observed.folds))
+    if observed.pool is not None:
+        pool = observed.pool
+        results.append(_attack_products(OF_POOL, observed, pool.sums, pool.rows))
     if phases and observed.head is not None:
         results.append(
             _attack_head("model alone", observed, observed.head, phases[-1].rows)
@@ -308,20 +334,19 @@ def _attack_class_sums(name: str, observed: Observed, phase: Phase) -> Attempt:
     )
 
 
-def _attack_releases(name: str, observed: Observed) -> Attempt:
-    """Read examples from what each phase added, which is known from the sums of all phases."""
+def _attack_parts(name: str, observed: Observed, parts: Sequence[Phase]) -> Attempt:
+    """Read examples from sums over parts of them: what each phase added, or each fold."""
     started = time.process_time()
-    phases = observed.phases
-    one = replace(observed, seconds=observed.seconds / (2 * len(phases)))
+    one = replace(observed, seconds=observed.seconds / (2 * len(parts)))
     candidates = []
     numbers = 0
-    for part in (phases[0], *starmap(subtract, pairwise(phases))):
+    for part in parts:
         of_products = _attack_products(name, one, part.sums, part.rows)
         of_classes = _attack_class_sums(name, one, part)
         candidates += [of_products.candidates, of_classes.candidates]
         numbers += part.sums.numbers
     together = np.concatenate(candidates)
-    return _compare(observed, name, together, phases[-1].rows, numbers, started)
+    return _compare(observed, name, together, observed.phases[-1].rows, numbers, started)
 
 
 def _attack_head(name: str, observed: Observed, head: Array, rows: Array) -> Attempt:
@@ -365,7 +390,7 @@ def _compare(
 ) -> Attempt:
     """Return which true rows (n, p) the candidates (m, p) of an attack are."""
     aligned = candidates
-    if isinstance(observed.features, NetworkFeatures):
+    if isinstance(observed.features, NetworkFeatures) and observed.features.is_of_images:
         aligned = observed.features.align(candidates, rows)
     farthest, root = match_rows(aligned, rows)
     is_read = farthest <= TOLERANCE
@@ -404,7 +429,7 @@ def _typical_distance(rows: Array) -> float:
     if len(rows) < 2:
         return 1.0  # two independent rows are √2 apart
     nearest = []
-    for position, row in enumerate(rows):
+    for position, row in enumerate(rows[:COMPARED]):
         others = np.delete(rows, position, axis=0)
         nearest.append(math.sqrt(float(((others - row) ** 2).mean(1).min())))
     return float(np.median(nearest))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, final
 
 import numpy as np
+import torch
 from pydantic import Field, with_config
 from torch import Tensor
 from typing_extensions import TypedDict
@@ -24,12 +25,15 @@ from fallow.core.wording import count_noun
 from fallow.deployment.building import BuiltStudy, build_study
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.draft import Draft
+from fallow.deployment.ledger.instructions import sum_replies
 from fallow.deployment.schema import Schema
 from fallow.deployment.site.folder import SiteFolder
 from fallow.encoders.base import EMPTY_CELLS, encode_rows
+from fallow.experiment.attacking import list_folds, sum_self_training
 from fallow.experiment.encoding import encoding_with
 from fallow.measurements.attacks import TOLERANCE, Array
 from fallow.measurements.disclosure import (
+    OF_POOL,
     Attempt,
     Observed,
     Phase,
@@ -38,6 +42,7 @@ from fallow.measurements.disclosure import (
     differentiate,
     is_differentiable,
     read_aggregates,
+    read_pool,
     units_of,
 )
 from fallow.measurements.meter import find_widest
@@ -52,11 +57,14 @@ from fallow.storage.plain import cell, join_csv
 from fallow.storage.validation import STRICT
 from fallow.training.closed_form import ClosedForm
 
+LABELS = ("training", "totals")
+POOL = ("training", "example_totals")
+"""Functions whose replies are sums over labeled examples, or over all of them."""
 FILE = "attack.csv"
 """File in the site's folder with true and computed examples, readable by its owner only."""
 NOT_TRIED = (
-    "Not tried: the model, sums before a label was corrected or withdrawn, and sums of query "
-    "strategies, encoders and feature scaling."
+    "Not tried: the model, earlier runs, sums before a label was corrected or withdrawn or an example "
+    "left, sums of class probabilities, and sums of query strategies, encoders and feature scaling."
 )
 IS_EMPTY = 0.5
 """Value of a missing-value indicator above which a cell is shown as empty."""
@@ -209,7 +217,25 @@ def _attack(
         units.mean,
         units.std,
     )
-    attempts = attack(Observed(features, phases, seconds=seconds, notify=notify))
+    folds: list[Phase] = []
+    pool: Phase | None = None
+    sent = sum_replies(
+        line for line in ledger.instructions.traffic() if line["run"] == ledger.store.run
+    )
+    if POOL in sent:
+        used = sums[-1][1]
+        has_folds = sent[LABELS].replies > sent[POOL].replies
+        more = sum_self_training(training, [SiteView(site, 0)], has_folds=has_folds)
+        of_label = torch.tensor(
+            [-1 if label.fold is None else label.fold for label in used]
+        )
+        last = phases[-1]
+        folds = list_folds(more.folds, last.rows, last.labels, of_label, built.classes)
+        everything = units.scale(site.x[~site.excluded])
+        pool = Phase(read_pool(more.pool), everything, np.zeros(0))
+    attempts = attack(
+        Observed(features, phases, folds, pool, seconds=seconds, notify=notify)
+    )
     names = [folder.rows.ids[label.row] for label in sums[-1][1]]
     examples = _choose_nearest(attempts, phases[-1].rows, units, names)
     results = [attempt.result for attempt in attempts]
@@ -219,14 +245,20 @@ def _attack(
     if len(schema.features) == len(units.mean):
         columns = schema.features
         examples = [_add_cells(example, schema) for example in examples]
-    n_rows = max(result["rows"] for result in results)
     return AttackedSite(
         attacks=results,
         columns=columns,
         examples=examples,
         is_exact=training.delta is None,
-        widest=find_widest(built.methods, built.dims, n_rows, len(units.mean)),
+        widest=find_widest(
+            built.methods, built.dims, count_labeled(results), len(units.mean)
+        ),
     )
+
+
+def count_labeled(results: Sequence[AttackResult]) -> int:
+    """Return the number of labeled examples in the largest attacked sum of them."""
+    return max(result["rows"] for result in results if result["attack"] != OF_POOL)
 
 
 def list_phases(labels: Sequence[Label]) -> list[list[Label]]:
@@ -252,14 +284,20 @@ def _list_sums(
 def _list_noisy_sums(
     site: LocalSite, ledger: Ledger, labels: Sequence[Label]
 ) -> list[tuple[Values, list[Label]]]:
-    """Return the newest sums with noise, as they were sent, with the labels in them."""
+    """Return sums with noise, as they were sent, with the labels in them.
+
+    These are the sums of all phases, or the newest if an exchange was repeated.
+    """
     sent = [
         released.reply
         for released in ledger.store.load_releases(site.id).values()
         if can_be_attacked(released.reply)
     ]
-    used = sorted(labels, key=lambda label: label.row)
-    return [(reply, used) for reply in sent[-1:]]
+    phases = list_phases(labels)
+    if len(sent) != len(phases):
+        sent = sent[-1:]
+        phases = phases[-1:]
+    return list(zip(sent, phases, strict=False))
 
 
 @final
@@ -356,7 +394,7 @@ def describe_cells(schema: Schema, values: Sequence[float]) -> dict[str, str]:
 
 def advise(attacked: AttackedSite) -> list[str]:
     """Return what a site can conclude and change, in sentences."""
-    n = max(result["rows"] for result in attacked.attacks)
+    n = count_labeled(attacked.attacks)
     read = sum(example.is_read for example in attacked.examples)
     if not read:
         lines = [
@@ -387,7 +425,8 @@ def advise(attacked: AttackedSite) -> list[str]:
         "To change that, agree on a new study with one of these:",
         "  noise (privacy.sums=noisy, privacy.epsilon, closed-form:delta=1e-5), the only protection;",
         f"  {fewer}",
-        "  more labels in each cycle, which does not help examples with a rare category.",
+        "  no self-training (closed-form:unlabeled=off), and more labels in each cycle, which does not "
+        "help examples with a rare category.",
         NOT_TRIED,
     ]
 
