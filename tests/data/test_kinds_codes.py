@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 import fallow as fl
 from fallow.data.loaders.labels import encode_labels, encode_test_labels
 from fallow.data.loaders.text_rules import find_similar_names
-from tests.data.kinds import column_of, quietly, sentences
+from tests.data.kinds import CONTAINERS, column_of, contain, quietly, sentences
 from tests.each import each_of
 
 NAMES = [
@@ -229,6 +233,33 @@ def test_classes_that_are_given_decide() -> None:
     result = encode_labels(labels, "auto", "t", ("Sick", "sick", "well"))
     assert result.classes == ("Sick", "sick", "well")
     assert not any("differ" in finding.sentence for finding in result.findings)
+
+
+NFC = "f\u00e4llig"
+NFD = "fa\u0308llig"
+
+
+@each_of("container", ["csv", *CONTAINERS])
+def test_names_of_columns_have_one_form_of_unicode(container: str, tmp_path: Path) -> None:
+    for header, label in ((NFC, NFD), (NFD, NFC)):
+        columns = {header: pa.array(["a", "b", "b"] * 8), f"x{NFD}": pa.array(range(5, 29))}
+        data: Any = tmp_path / "t.csv"
+        if container == "csv":
+            pyarrow.csv.write_csv(pa.table(columns), data)
+        else:
+            data = contain(container, columns, tmp_path)
+        options: dict[str, Any] = {"label": label, "columns": [f"x{NFC}"]}
+        dataset = quietly(partial(fl.load, data, **options))
+        assert dataset.columns == (f"x{NFC}",) and dataset.classes == ("a", "b")
+
+
+@each_of("container", CONTAINERS)
+def test_two_forms_of_one_name_of_a_column_are_refused(
+    container: str, tmp_path: Path
+) -> None:
+    columns = {NFC: pa.array(["a", "b"] * 8), NFD: pa.array(range(16))}
+    with pytest.raises(ValueError, match=f"more than one column '{NFC}'"):
+        fl.load(contain(container, columns, tmp_path), label=NFC)
 
 
 @each_of("names", ALIKE)

@@ -137,6 +137,11 @@ def test_a_header_row_without_cells_is_refused(row: int, tmp_path: Path) -> None
         read(tmp_path, [HEADER, [], *ROWS], header_row=row)
 
 
+def test_years_in_a_header_are_whole(tmp_path: Path) -> None:
+    table = read(tmp_path, [[2019, 2020.5, True, "y"], [1, 2, 3, "a"]])
+    assert list(table.columns) == ["2019", "2020.5", "True", "y"]
+
+
 def test_another_sheet_is_read_by_its_name(tmp_path: Path) -> None:
     path, book = write(tmp_path, [HEADER, *ROWS], "first")
     other = book.create_sheet("other")

@@ -12,7 +12,7 @@ from typing import get_type_hints as hints_of
 
 from fallow.core.limits import PositiveInt, check_limits
 from fallow.core.suggestions import require_known
-from fallow.core.wording import add_parameters, join_words
+from fallow.core.wording import add_parameters, compose, join_words
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,6 +51,12 @@ class Option:
 
     meaning: str
     kinds: tuple[Kind, ...] = TABLES
+
+
+COLUMNS = ("label", "site", "group", "id")
+"""Options that name one column."""
+COLUMN_LISTS = ("drop", "columns")
+"""Options that name several columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +145,15 @@ class LoadOptions:
         ),
     ] = "auto"
 
+    def __post_init__(self) -> None:
+        for name in (*COLUMNS, *COLUMN_LISTS):  # as tables have them
+            value = getattr(self, name)
+            if isinstance(value, str):
+                object.__setattr__(self, name, compose(value))
+            elif isinstance(value, tuple):
+                names = [compose(item) if isinstance(item, str) else item for item in value]
+                object.__setattr__(self, name, tuple(names))
+
 
 class LoadKeywords(TypedDict, total=False):
     """Fields of `LoadOptions` as keywords, for editors and type checkers."""
@@ -192,10 +207,6 @@ def build_options(**keywords: Unpack[LoadKeywords]) -> LoadOptions:
     options = LoadOptions(**values)
     check_limits(options)
     return options
-
-
-COLUMNS = ("label", "site", "group", "id")
-"""Options that name one column."""
 
 
 def _name_column(value: object) -> str:

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
+
+
+def compose(text: str) -> str:
+    """Return a text in the composed form of Unicode (NFC), in which equal texts look equal.
+
+    >>> len("u\u0308"), len(compose("u\u0308"))
+    (2, 1)
+    """
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def join_words(names: Sequence[str], *, last: str = "and") -> str:

@@ -297,6 +297,7 @@ class ExperimentConfig(LoadOptions):
         return float(value)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_limits(self)
         for name, hint in hints_of(ExperimentConfig).items():
             value = getattr(self, name)

@@ -16,6 +16,7 @@ from fallow.core.load_options import (
     takes_options,
 )
 from fallow.core.suggestions import OF_FEDERATION, explain_function
+from fallow.core.wording import compose
 from fallow.data.dataset import Dataset, warn_of_findings
 from fallow.data.loaders.features import is_frame
 from fallow.data.loaders.open import from_sources
@@ -71,7 +72,7 @@ def from_frame(
     if test is not None:
         test_name = f"the test frame of {name}"
         frames[test_name] = _check_frame(test, test_name)
-    known = set(map(str, frames[name].columns))
+    known = {compose(str(column)) for column in frames[name].columns}
     sources = [
         partial(_read_frame, frame, what, known, chosen) for what, frame in frames.items()
     ]

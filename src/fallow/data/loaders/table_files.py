@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from fallow.core.load_options import DEFAULTS, DecimalMark, LoadOptions
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import require_known
-from fallow.core.wording import join_some
+from fallow.core.wording import compose, join_some
 from fallow.data.loaders.cells import (
     Numbers,
     cells_of_values,
@@ -232,7 +232,7 @@ def _read_parquet(path: Path) -> Table:
         pq.ParquetFile(path) as opened,
     ):
         schema = opened.schema_arrow
-        check_names(schema.names, path.name)
+        check_names(list(map(compose, schema.names)), path.name)
         check_fits(path.name, _estimate_bytes(opened, schema))
     with (
         explain_errors(
@@ -274,7 +274,7 @@ def _read_feather(path: Path) -> Table:
         check_fits(path.name, unpacked)
         opened.seek(begin)
         reader = pa.ipc.open_stream(opened)
-        check_names(reader.schema.names, path.name)
+        check_names(list(map(compose, reader.schema.names)), path.name)
         return _join_batches(path, reader.schema, reader, None)
 
 
@@ -291,7 +291,7 @@ def _join_batches(
     for name in schema.names:
         kind = schema.field(name).type
         if _is_nested(kind):
-            columns[name] = pa.chunked_array([pa.nulls(n_rows, LISTS)])
+            columns[compose(name)] = pa.chunked_array([pa.nulls(n_rows, LISTS)])
             continue
         cells = pa.chunked_array(
             [batch.column(name) for batch in read], type=None if read else kind
@@ -299,7 +299,7 @@ def _join_batches(
         if cells.type != kind:  # texts, read as a dictionary
             check_fits(path.name, _count_letters(cells))
             cells = cells.cast(kind)
-        columns[name] = _simplify(cells, name, path.name)
+        columns[compose(name)] = _simplify(cells, name, path.name)
     return Table(path.name, columns)
 
 
@@ -358,7 +358,7 @@ def table_of_frame(
     import narwhals.stable.v2 as nw
 
     frame = nw.from_native(df, eager_only=True)
-    names = list(map(str, frame.columns))
+    names = [compose(str(column)) for column in frame.columns]
     check_names(names, name)
     columns: dict[str, pa.ChunkedArray] = {}
     for index, column in enumerate(names):

@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.wording import count_noun, join_some, join_words
+from fallow.core.wording import compose, count_noun, join_some, join_words
 from fallow.data.reading import DIFFERENT_TEXTS, Finding, note, warning
 
 EMPTY = frozenset(
@@ -174,15 +174,12 @@ def is_long_number(text: str) -> bool:
     (True, False)
     """
     digits = text.lstrip("+-")
-    return digits.isdecimal() and float(digits) > EXACT
+    return digits.isdecimal() and float(digits) >= EXACT
 
 
 def normal_name(text: str) -> str:
     """Return a name without surrounding spaces, in the composed form of Unicode (NFC)."""
-    text = text.strip()
-    if text.isascii():
-        return text
-    return unicodedata.normalize("NFC", text)
+    return compose(text.strip())
 
 
 def is_empty(text: str) -> bool:
@@ -432,7 +429,7 @@ def name_columns(header: Sequence[str], file: str) -> list[str]:
     """
     names = []
     for index, name in enumerate(header, start=1):
-        names.append(name.strip() or f"column {index}")
+        names.append(normal_name(name) or f"column {index}")
     check_names(names, file)
     return names
 

@@ -18,6 +18,7 @@ from xml.parsers import expat
 from fallow.core.optional import import_optional
 from fallow.core.suggestions import nearest
 from fallow.core.wording import count_noun, join_some
+from fallow.data.loaders.cells import format_value
 from fallow.data.loaders.text_rules import number_in
 from fallow.data.reading import Finding, note, warning
 from fallow.storage.received import check_fits, count_available_bytes
@@ -221,9 +222,9 @@ def read_sheet(
             )
         )
     at = _find_header(path, all_rows, header_row)
-    header = (
-        [str(cell) if cell is not None else "" for cell in all_rows[at]] if all_rows else []
-    )
+    header: list[str] = []
+    if all_rows:
+        header = ["" if cell is None else format_value(cell) for cell in all_rows[at]]
     rows = [row for row in all_rows[at + 1 :] if row]
     for number, row in enumerate(rows, start=1):
         if len(row) > len(header):
