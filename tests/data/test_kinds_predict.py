@@ -104,15 +104,15 @@ SCALES: dict[str, np.ndarray[Any, Any]] = {
 }
 
 
-def read_as_trained(trained: str, given: str) -> Any:
+def read_as_trained(trained: str, new: str) -> Any:
     """Return pixels of training, and others as its model reads them."""
     x, _ = as_features(SCALES[trained], "train")
     pixel_range = (float(x.min()), float(x.max()))
-    return x, *scale_as_trained(SCALES[given], (1, 8, 8), "new", None, pixel_range)
+    return x, *scale_as_trained(SCALES[new], (1, 8, 8), "new", None, pixel_range)
 
 
 @each_of(
-    "trained, given",
+    "trained, new",
     [
         ("uint8", "uint16"),
         ("uint8", "0..1"),
@@ -121,14 +121,14 @@ def read_as_trained(trained: str, given: str) -> Any:
         ("0..255", "uint16 of 8 bits"),
     ],
 )
-def test_the_same_pixels_of_another_type_are_read_alike(trained: str, given: str) -> None:
-    x, numbers, finding = read_as_trained(trained, given)
+def test_the_same_pixels_of_another_type_are_read_alike(trained: str, new: str) -> None:
+    x, numbers, finding = read_as_trained(trained, new)
     assert numbers == pytest.approx(x, abs=1e-4)
     assert finding is None
 
 
 @each_of(
-    "trained, given",
+    "trained, new",
     [
         ("uint8", "uint16 of 8 bits"),
         ("uint8", "-1..1"),
@@ -138,19 +138,17 @@ def test_the_same_pixels_of_another_type_are_read_alike(trained: str, given: str
         ("-1..1", "0..255"),
     ],
 )
-def test_pixels_that_were_divided_otherwise_are_refused(trained: str, given: str) -> None:
+def test_pixels_that_were_divided_otherwise_are_refused(trained: str, new: str) -> None:
     with pytest.raises(ValueError, match="and those of the training data between"):
-        read_as_trained(trained, given)
+        read_as_trained(trained, new)
 
 
 @each_of(
-    "trained, given",
+    "trained, new",
     [("uint8", "uint16 of 12 bits"), ("-1..1", "0..1"), ("0..1", "uint16 of 12 bits")],
 )
-def test_pixels_that_may_be_on_another_scale_are_a_warning(
-    trained: str, given: str
-) -> None:
-    _, _, finding = read_as_trained(trained, given)
+def test_pixels_that_may_be_on_another_scale_are_a_warning(trained: str, new: str) -> None:
+    _, _, finding = read_as_trained(trained, new)
     assert finding.severity == "warning"
     assert "and those of the training data between" in finding.sentence
 
@@ -162,9 +160,9 @@ def test_a_warning_of_pixels_reaches_the_user(tmp_path: Path) -> None:
             shares().predict(rows)
 
 
-@each_of("given", ["0..255", "uint16 of 8 bits", "-1..1"])
-def test_test_images_on_another_scale_are_a_warning(given: str) -> None:
-    x_test = SCALES[given][100:]
+@each_of("new", ["0..255", "uint16 of 8 bits", "-1..1"])
+def test_test_images_on_another_scale_are_a_warning(new: str) -> None:
+    x_test = SCALES[new][100:]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         data = fl.from_arrays(
@@ -314,6 +312,25 @@ def test_ambiguous_numbers_are_read_as_those_of_training(
             continue
         expected = model.predict_proba(pd.DataFrame({"dose": same}))
         assert model.predict_proba(path).tolist() == expected.tolist()
+
+
+@each_of("container", ["frame", "parquet"])
+def test_texts_of_a_frame_are_predicted_by_the_decimal_mark_of_training(
+    container: str, tmp_path: Path
+) -> None:
+    whole = 1000 + 100 * np.arange(60) // 3
+    texts = [f"{number // 1000}.{number % 1000:03d}" for number in whole]
+    frame = pd.DataFrame({"dose": texts, "sick": ["no", "yes"] * 30})
+    run = train(fl.load(frame, label="sick", decimal=","), initial=20)
+    rows: Any = frame
+    if container == "parquet":
+        rows = tmp_path / "t.parquet"
+        frame.to_parquet(rows)
+    expected = run.predict_proba(pd.DataFrame({"dose": whole}))
+    assert run.predict_proba(rows).tolist() == expected.tolist()
+    evident = pd.DataFrame({"dose": ["1.25", "1.234"]})
+    expected = run.predict_proba(evident.astype(float))
+    assert run.predict_proba(evident).tolist() == expected.tolist()
 
 
 def test_the_decimal_mark_in_a_model_file_is_checked(tmp_path: Path) -> None:

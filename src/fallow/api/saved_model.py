@@ -112,6 +112,7 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
             offsets=offsets,
             units=example_spec.get("units", {}),
             merge=read_options(example_spec.get("files", {})).merge,
+            expected=example_spec.get("decimal", "auto"),
         )
     elif hasattr(rows, "to_numpy"):
         rows = rows.to_numpy()

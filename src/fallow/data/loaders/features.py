@@ -243,20 +243,21 @@ def read_features(
     units: Mapping[str, str] = NO_UNITS,
     *,
     merge: bool = False,
+    expected: DecimalMark = "auto",
 ) -> npt.NDArray[np.float32]:
     """Return the features on which a model was trained: (n, d); NaN for missing values.
 
     columns: names of features, ``column=level`` for one level of a text column.  Other columns are
     ignored.  marks: indicator features of empty cells, with their columns.  offsets: see
     `Dataset.offsets`.  units: those of the columns whose cells had one.  merge: see
-    `encode_features`.  Raises ValueError for a missing column and for text that the model does not
-    know.
+    `encode_features`.  expected: the decimal mark of training.  Raises ValueError for a missing
+    column and for text that the model does not know.
     """
     from fallow.data.loaders.encoding import encode_features
     from fallow.data.loaders.table_files import table_of_frame
 
     marked = {mark[0]: mark[1] for mark in marks}
-    table = table_of_frame(df, name)
+    table = table_of_frame(df, name, expected=expected)
     return encode_features(table, columns, marked, offsets, units, merge=merge)
 
 

@@ -121,21 +121,28 @@ def read_file(
     elif ending in EXCEL_FILES:
         table = _read_excel(path, options, expected)
     elif ending in PARQUET_FILES:
-        table = replace(_read_parquet(path), dialect=_choose_dialect(options.decimal))
+        table = _choose_dialect(_read_parquet(path), options.decimal, expected)
     else:
-        table = replace(_read_feather(path), dialect=_choose_dialect(options.decimal))
+        table = _choose_dialect(_read_feather(path), options.decimal, expected)
     if not table.columns or table.n_rows == 0:
         raise ValueError(f"{path.name} has no rows; give a header and at least one row")
     _check_repeated_header(table)
     return table
 
 
-def _choose_dialect(decimal: DecimalMark) -> Dialect:
-    """Return the format of numbers in texts that are in no text file."""
-    if decimal == "auto":
-        return Dialect()
-    thousands = "." if decimal == "," else ","
-    return Dialect(decimal=decimal, thousands=thousands, is_marked=True)
+def _choose_dialect(table: Table, decimal: DecimalMark, expected: DecimalMark) -> Table:
+    """Return a table of no text file with the format of numbers in its texts.
+
+    decimal, expected: see `settle_marks`. Without either, numbers are in Python's format.
+    """
+    if decimal != "auto":
+        thousands = "." if decimal == "," else ","
+        dialect = Dialect(decimal=decimal, thousands=thousands, is_marked=True)
+        return replace(table, dialect=dialect)
+    if expected == "auto":
+        return table
+    texts = filter(is_textual, table.columns.values())
+    return replace(table, dialect=settle_marks(table.dialect, texts, decimal, expected))
 
 
 def _check_repeated_header(table: Table) -> None:
@@ -349,10 +356,11 @@ def table_of_frame(
     name: str,
     known: Collection[str] | None = None,
     decimal: DecimalMark = "auto",
+    expected: DecimalMark = "auto",
 ) -> Table:
     """Return the columns of a frame by their names as text; only those that are ``known``.
 
-    decimal: the decimal mark of numbers in texts.
+    decimal: the decimal mark of numbers in texts. expected: the mark if the texts do not tell it.
     Raises ValueError for equal names, and for a column that cannot be read.
     """
     import narwhals.stable.v2 as nw
@@ -364,7 +372,7 @@ def table_of_frame(
     for index, column in enumerate(names):
         if known is None or column in known:
             columns[column] = _cells_of_series(frame[:, index], column, name)
-    return Table(name, columns, dialect=_choose_dialect(decimal))
+    return _choose_dialect(Table(name, columns), decimal, expected)
 
 
 def _cells_of_series(values: nw.Series[Any], column: str, name: str) -> pa.ChunkedArray:
