@@ -136,7 +136,7 @@ def test_folds_of_labels_are_read_where_all_labels_are_too_many() -> None:
 
 def test_self_training_sends_all_rows_of_a_small_table() -> None:
     federation = fl.Federation(patients(9), fl.IID(), sites=3)
-    few = {"initial": 2, "cycles": 0, "progress": False, "measure": ("disclosure",)}
+    few: Any = {"initial": 2, "cycles": 0, "progress": False, "measure": ("disclosure",)}
     done = fl.run(federation, fl.Random(), encoder=fl.Fourier(features=20), **few)
     attacks = {one["attack"]: one for one in done.records["disclosure"].iloc[-1]}
     of_all = attacks["products of all examples"]
@@ -150,7 +150,7 @@ def test_a_rare_category_is_read_from_sums_of_columns() -> None:
         {"drug": levels, "age": np.arange(60) % 9, "ill": np.arange(60) % 2}
     )
     federation = fl.Federation(fl.from_frame(frame, label="ill"), sites=1)
-    few = {"initial": 40, "cycles": 0, "progress": False, "measure": ("disclosure",)}
+    few: Any = {"initial": 40, "cycles": 0, "progress": False, "measure": ("disclosure",)}
     done = fl.run(federation, fl.Random(), encoder="identity", **few)
     first = done.records["disclosure"].iloc[-1][0]
     assert first["attack"] == "first products"

@@ -19,6 +19,7 @@ from fallow.measurements.meter import (
     count_numbers,
     count_planned,
     count_sent,
+    count_values,
     describe_exposure,
     find_widest,
     measure_exposure,
@@ -68,7 +69,7 @@ def test_as_many_numbers_as_values_can_be_read(numbers: int, is_read: bool) -> N
 @each_of(
     "largest, words",
     [
-        (12, "fewer numbers than values; rare values remain readable"),
+        (12, "fewer numbers than values, without models; rare values remain readable"),
         (13, "up to 1 of them can be computed if a reply adds them, leaves them out"),
         (117, "up to 9 of them can be computed if a reply adds them, leaves them out"),
     ],
@@ -103,7 +104,7 @@ class Twin:
 
 
 def measured(methods: Any, sent: Any, rows: Sequence[int] = (24,)) -> Exposure:
-    return measure_exposure(methods, SIZES, (13,), sent, rows, is_noisy=False)
+    return measure_exposure(methods, SIZES, 13, sent, rows, is_noisy=False)
 
 
 @each_of(
@@ -141,7 +142,7 @@ def test_a_sum_over_all_examples_counts_again_after_one_has_left(
     methods: Any = {"scaling": Scaling()}
     sizes = {**SIZES, "inputs": 10}
     sent = {("scaling", function): Sent(2, 0)}
-    exposed = measure_exposure(methods, sizes, (13,), sent, (24,), is_noisy=False)
+    exposed = measure_exposure(methods, sizes, 13, sent, (24,), is_noisy=False)
     assert exposed["numbers"] == 2 * numbers
 
 
@@ -198,3 +199,15 @@ def test_the_numbers_of_one_end_of_labeling_include_all_repetitions(
 ) -> None:
     methods: Any = {"training": training}
     assert count_planned(methods, SIZES, width) == numbers
+
+
+def test_categories_of_a_column_are_one_value_each_row() -> None:
+    levels = [f"{name}={code}" for name in ("ward", "drug", "code") for code in range(20)]
+    assert count_values(levels, (60,)) == 3
+    sent: Any = {("training", "totals"): Sent(1, 0)}
+    values = count_values(levels, (60,))
+    methods: Any = {"training": ClosedForm()}
+    sizes = {"features": 60, "outputs": 2, "inputs": 60}
+    exposed = measure_exposure(methods, sizes, values, sent, (70,), is_noisy=False)
+    assert can_be_read(exposed)  # 2,015 numbers about 70 rows of 3 cells, not of 60
+    assert not can_be_read({**exposed, "values": 60})

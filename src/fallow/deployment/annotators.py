@@ -52,7 +52,7 @@ from fallow.experiment.scoring import scores_retained
 from fallow.experiment.steps import hold_back, is_stratified, known_or_none
 from fallow.measurements.base import ScoredExamples
 from fallow.measurements.evaluation_set import KEPT as OUTLOOK
-from fallow.measurements.meter import Exposure, measure_exposure
+from fallow.measurements.meter import Exposure, count_values, measure_exposure
 from fallow.settings.config import ExperimentConfig
 from fallow.sites import LocalSite
 from fallow.sites.site import ENCODE
@@ -427,7 +427,7 @@ def _measure_exposure(at: LabelingView) -> Exposure:
     return measure_exposure(
         parts.methods,
         sizes,
-        shape,
+        count_values(at.agreement.schema.features, shape),
         sum_replies(at.ledger.instructions.traffic()),
         [len(at.site.labeled)],
         is_noisy=at.agreement.config.privacy.epsilon is not None,

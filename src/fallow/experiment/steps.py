@@ -25,7 +25,7 @@ from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import FinishedPhase, FinishedQuery, StepCosts
 from fallow.experiment.methods import threads, versions_of
-from fallow.measurements.meter import count_sent, measure_exposure
+from fallow.measurements.meter import count_sent, count_values, measure_exposure
 from fallow.settings.config import ExperimentConfig
 from fallow.sites.store import Label
 from fallow.training.personal.parts.graphs import peers
@@ -332,7 +332,7 @@ def build_record(
             len(simulation.classes),
             len(simulation.sizes),
         ),
-        shape,
+        count_values(simulation.example_spec["columns"], shape),
         count_sent(simulation.methods, record["revealed"]),
         [sum(counts) for counts in labels.values()],
         is_noisy=config.privacy.epsilon is not None,

@@ -23,6 +23,8 @@ from fallow.core.wording import is_small, show_count
 from fallow.storage.validation import STRICT, Count
 from fallow.training.parts.ridge import PENALTIES
 
+MARK = "_missing"
+"""End of the names of missing-value indicators."""
 SAFE_RATIO = 1.0
 """Numbers per value below which no row was read in any measurement."""
 WITHOUT_ROWS = ("annotators",)
@@ -54,13 +56,19 @@ SentByFunction = Mapping[tuple[str, str], Sent]
 class Exposure(TypedDict):
     """Exact numbers that left a site, and the values of its labeled examples."""
 
-    numbers: Annotated[Count, Field(description="exact numbers in all replies, at most")]
-    largest: Annotated[Count, Field(description="exact numbers in the largest reply")]
+    numbers: Annotated[
+        Count, Field(description="exact numbers in all replies, without models, at most")
+    ]
+    largest: Annotated[
+        Count, Field(description="exact numbers in the largest reply, without models")
+    ]
     rows: Annotated[
         Count,
         Field(description="training labels of the site, or of the site with the fewest"),
     ]
-    values: Annotated[Count, Field(description="values of one example")]
+    values: Annotated[
+        Count, Field(description="values of one example; categories of a column are one")
+    ]
 
 
 def count_numbers(
@@ -135,10 +143,35 @@ def count_sent(
     return sent
 
 
+def count_values(columns: Sequence[str], shape: Sequence[int]) -> int:
+    """Return the number of unknown values of an example.
+
+    The categories of a column are one value, and so are a column and its missing-value indicator:
+    sums over the categories of a table are contingency tables, which few numbers determine.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Names of the features of a table, such as ``sex=female``; empty for other examples.
+    shape : sequence of int
+        Shape of an example before encoding.
+
+    Examples
+    --------
+    >>> count_values(["sex=female", "sex=male", "age", "age_missing"], (4,))
+    2
+    >>> count_values([], (1, 8, 8))
+    64
+    """
+    if not columns:
+        return math.prod(shape)
+    return len({name.partition("=")[0].removesuffix(MARK) for name in columns})
+
+
 def measure_exposure(
     methods: Methods,
     sizes: Mapping[str, int],
-    shape: Sequence[int],
+    values: int,
     sent: SentByFunction,
     rows: Iterable[int],
     *,
@@ -152,8 +185,8 @@ def measure_exposure(
         Algorithms of the study, with their declarations.
     sizes : mapping
         Dimensions of declared fields by name.
-    shape : sequence of int
-        Shape of an example before encoding.
+    values : int
+        Unknown values of an example (`count_values`).
     sent : mapping
         Replies by owner and client function.
     rows : iterable of int
@@ -182,7 +215,7 @@ def measure_exposure(
         numbers=numbers,
         largest=largest,
         rows=min(labeled, default=0),
-        values=math.prod(shape),
+        values=values,
     )
 
 
@@ -269,5 +302,7 @@ def describe_exposure(exposure: Exposure) -> str:
             "has no others of their class"
         )
     else:
-        conclusion = "fewer numbers than values; rare values remain readable"
+        conclusion = (
+            "fewer numbers than values, without models; rare values remain readable"
+        )
     return f"{sent} {compared}: {conclusion}"

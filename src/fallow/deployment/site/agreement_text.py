@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from fallow.measurements.meter import (
     can_be_read,
     count_at_once,
     count_planned,
+    count_values,
     describe_exposure,
     find_widest,
 )
@@ -264,7 +264,7 @@ def describe_planned(agreement: Agreement) -> list[str]:
         numbers=numbers,
         largest=numbers,
         rows=rows,
-        values=math.prod(agreement.schema.shape),
+        values=count_values(agreement.schema.features, agreement.schema.shape),
     )
     line = f"Each end of labeling sends {describe_exposure(sent)}"
     if not rows or can_be_read(sent):

@@ -45,7 +45,7 @@ from fallow.measurements.disclosure import (
     read_pool,
     units_of,
 )
-from fallow.measurements.meter import find_widest
+from fallow.measurements.meter import count_values, find_widest
 from fallow.measurements.results import AttackResult
 from fallow.sites.site import ENCODE, LocalSite, RunComponents
 from fallow.sites.store import Label
@@ -245,14 +245,15 @@ def _attack(
     if len(schema.features) == len(units.mean):
         columns = schema.features
         examples = [_add_cells(example, schema) for example in examples]
+    n_values = len(units.mean)
+    if columns == schema.features:
+        n_values = count_values(schema.features, schema.shape)
     return AttackedSite(
         attacks=results,
         columns=columns,
         examples=examples,
         is_exact=training.delta is None,
-        widest=find_widest(
-            built.methods, built.dims, count_labeled(results), len(units.mean)
-        ),
+        widest=find_widest(built.methods, built.dims, count_labeled(results), n_values),
     )
 
 
@@ -409,7 +410,8 @@ def advise(attacked: AttackedSite) -> list[str]:
                 "There are more numbers than values: assume that examples can be computed."
             )
         return [*lines, NOT_TRIED]
-    values = len(attacked.examples[0].true)
+    first = attacked.examples[0]
+    values = len(first.cells or first.true)
     fewer = (
         "fewer numbers, by a smaller encoder or the columns themselves (encoder=identity);"
     )

@@ -19,7 +19,7 @@ from fallow.deployment.site.agreement_text import Disclosed, list_disclosures
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
 from fallow.deployment.site.serve import read_status
-from fallow.measurements.meter import Exposure, measure_exposure
+from fallow.measurements.meter import Exposure, count_values, measure_exposure
 from fallow.storage.errors import StorageError
 from fallow.storage.moments import Moment
 from fallow.storage.validation import STRICT, Count
@@ -168,12 +168,13 @@ def collect_status(folder: SiteFolder) -> SiteStatus:
     with closing(folder.open_ledger()) as ledger:
         labels = ledger.store.load_labels(folder.name)
     built = build_study(folder.agreement)
+    schema = folder.agreement.schema
     return {
         **progress,
         "exposure": measure_exposure(
             built.methods,
             built.dims,
-            folder.agreement.schema.shape,
+            count_values(schema.features, schema.shape),
             sum_replies(progress["sent"]),
             [sum(not label.is_validation for label in labels)],
             is_noisy=folder.agreement.config.privacy.epsilon is not None,
