@@ -145,8 +145,10 @@ def warn_of_sentinels(what: str, values: Numbers) -> list[Finding]:
     listed = join_words(
         [f"{number:.10g} in {count_noun(times, 'cell')}" for number, times in codes]
     )
-    verb = "is" if len(codes) == 1 else "are"
-    sentence = f"{what}: {listed} {verb} far outside the other numbers and may mean a missing value"
+    are = "is" if len(codes) == 1 else "are"
+    sentence = (
+        f"{what}: {listed} {are} far outside the other numbers and may mean a missing value"
+    )
     may_be_none = all(number == 0 or times == 1 for number, times in codes)
     return [
         Finding("warning", sentence, "leave these cells empty", is_doubtful=may_be_none)

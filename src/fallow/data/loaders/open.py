@@ -616,11 +616,11 @@ def _settle_names(
     parts = [part for part in (train, test) if part is not None]
     if train is None or any(part.dtype.kind != "U" for part in parts):
         return train, test, []
-    given = np.concatenate(parts)
-    n_empty = int((given == "").sum())
+    joined = np.concatenate(parts)
+    n_empty = int((joined == "").sum())
     if n_empty:
         raise ValueError(f"{what}: {n_empty} examples have none; fill them in")
-    names, findings = settle_names(what, given, merge)
+    names, findings = settle_names(what, joined, merge)
     n = len(train)
     return names[:n], None if test is None else names[n:], findings
 
