@@ -96,6 +96,12 @@ ALIKE = [
     ("123456789012345678900.0", "123456789012345678900"),
     ("-0", "0"),
     ("1e-400", "10E-401"),
+    ("yes\u200b", "yes"),
+    ("ye\u00ads", "yes"),
+    ("non\u2013smoker", "non-smoker"),
+    ("don\u2019t", "don't"),
+    ("c\u0430t", "cat"),
+    ("ex_smoker", "ex smoker"),
 ]
 
 
@@ -131,6 +137,11 @@ def test_names_that_differ_only_in_writing_are_one_warning_with_both_counts(
         ("0.30000000000000004", "0.3"),
         ("inf", "-inf"),
         ("TRUE", "yes"),
+        ("1_2", "12"),
+        ("a_1", "a1"),
+        ("1-2", "12"),
+        ("non-smoker", "nonsmoker"),
+        ("\u044f", "r"),
     ],
 )
 def test_different_names_are_no_warning(names: tuple[str, str]) -> None:

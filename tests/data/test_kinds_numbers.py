@@ -9,6 +9,7 @@ import pytest
 
 from fallow.data.loaders.columns import keep_at_least_one
 from fallow.data.loaders.dialect import Dialect
+from fallow.data.loaders.labels import encode_labels
 from tests.data.kinds import column_of, sentences, with_decimal_comma
 from tests.each import each_of
 
@@ -227,3 +228,18 @@ def test_a_merged_text_and_a_counter_show_what_they_became() -> None:
     assert counter.read.examples[2].value == "left out"
     (kept,) = keep_at_least_one([counter])
     assert [example.value for example in kept.read.examples] == ["0", "1", "2"]
+
+
+def test_numbers_that_float32_has_not_are_named() -> None:
+    assert "2 numbers are smaller than 1e-38" in sentences(
+        column_of(["1e-50", "3e-60", "0.5", "2", "0", "0.0"])
+    )
+    assert sentences(column_of(["1e-30", "0.5", "2", "0"])) == ""
+
+
+def test_targets_that_float32_has_not_are_named_or_refused() -> None:
+    targets = np.array([1e-50, 0.5, 2.0, 0.0])
+    coded = encode_labels(targets, "regression", "toy")
+    assert "1 of 4 targets are smaller than 1e-38" in coded.findings[0].sentence
+    with pytest.raises(ValueError, match=r"4 of 4 targets .* write their logarithms"):
+        encode_labels(np.array([1e-50, 2e-50, 3e-51, 1e-60]), "regression", "toy")

@@ -11,6 +11,7 @@ import pytest
 
 import fallow as fl
 from fallow.data import Dataset
+from fallow.data.loaders.labels import encode_labels
 from tests.data.kinds import column_of, quietly, sentences
 from tests.each import each_of
 
@@ -69,7 +70,11 @@ DAYS = [f"2023{i % 12 + 1:02}{i % 28 + 1:02}" for i in range(N)]
     "cells, is_date",
     [
         (DAYS, True),
+        ([day[:6] for day in DAYS], True),
+        ([f"{10 + i % 18}{i % 12 + 1:02}2023" for i in range(N)], True),
+        ([f"{day}{i % 24:02}{i % 60:02}" for i, day in enumerate(DAYS)], True),
         ([f"{1940 + i}" for i in range(N)], False),
+        ([f"{202300 + i}" for i in range(N)], False),
         ([f"{20231300 + i}" for i in range(N)], False),
         ([f"{10000000 + 37 * i}" for i in range(N)], False),
     ],
@@ -80,6 +85,56 @@ def test_whole_numbers_that_may_be_dates_are_reported(
     column = column_of(cells)
     assert column.read.kind == "number"
     assert ("which may be dates" in sentences(column)) is is_date
+
+
+WRITTEN_DATES = (
+    "{0}-Jan-2024",
+    "{0}JAN2024",
+    "{0} January 2024",
+    "Jan {0}, 2024",
+    "1/{0}/2024 10:30:00 AM",
+    "2024-01-{0}T10:30Z",
+)
+
+
+@each_of("form", WRITTEN_DATES)
+def test_dates_in_other_writings_are_left_out(form: str) -> None:
+    column = column_of([form.format(10 + i % 9) for i in range(N)])
+    assert column.read.kind == "date", column.read
+
+
+SHORT_DATES = (
+    ([f"2024-{1 + i % 9:02}" for i in range(N)], True),
+    ([f"{1 + i % 9}-Jan" for i in range(N)], True),
+    ([f"20{10 + i % 9}-{11 + i % 9}" for i in range(N)], False),  # seasons
+    ([f"ward {1 + i % 9}" for i in range(N)], False),
+    (["may", "march", "april"] * (N // 3), False),
+)
+
+
+@each_of("cells, is_named", SHORT_DATES)
+def test_texts_that_may_be_dates_are_named(cells: list[str], is_named: bool) -> None:
+    column = column_of(cells)
+    assert column.read.kind == "category"
+    assert ("may be dates" in sentences(column)) is is_named
+
+
+MADE_DATES = (
+    (["0-4", "05-Sep", "10-14"], True),
+    (["0-4", "2024-09-05", "15-19"], True),
+    (["0-4", "Oct-14", "15-19"], True),
+    (["DEC1", "2024-09-02 00:00:00", "MARC1"], True),
+    (["0-4", "5-9", "10-14"], False),
+    (["north", "south", "may"], False),
+)
+
+
+@each_of("levels, is_named", MADE_DATES)
+def test_dates_that_a_spreadsheet_made_are_named(levels: list[str], is_named: bool) -> None:
+    words = "a spreadsheet may have made it"
+    assert (words in sentences(column_of(levels * 9))) is is_named
+    labels = encode_labels(np.array(levels * 9), "auto", "toy")
+    assert any(words in finding.sentence for finding in labels.findings) is is_named
 
 
 def load_text(path: Path, text: str) -> Dataset:

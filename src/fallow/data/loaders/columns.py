@@ -35,7 +35,9 @@ from fallow.data.loaders.cells import (
 from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.hashing import hash_texts
 from fallow.data.loaders.numbers import (
+    SMALLEST,
     choose_offset,
+    count_too_small,
     counts_rows,
     find_step,
     warn_of_sentinels,
@@ -57,6 +59,7 @@ from fallow.data.loaders.text_rules import (
     names_saved_index,
     number_in,
     split_unit,
+    warn_of_dates,
     warn_of_similar_names,
 )
 from fallow.data.reading import ColumnRead, Example, Finding, Kind, note, warning
@@ -365,6 +368,15 @@ def _check_numbers(
                 f"drop=[{setting.name!r}], or id={setting.name!r} for an identifier",
             )
         )
+    n_small = count_too_small(values)
+    if n_small:
+        findings.append(
+            warning(
+                f"column {setting.name!r}: {n_small:,} numbers are smaller than {SMALLEST:.1g}, such "
+                f"as p-values, and lose their digits or become 0 in float32",
+                "write their logarithms, or other units",
+            )
+        )
     if are_days(values) and _are_whole(values):
         findings.append(
             warning(
@@ -477,6 +489,7 @@ def _check_texts(levels: Levels, setting: Setting) -> list[Finding]:
         )
     if len(levels.names) > 1000:
         return findings
+    findings += warn_of_dates(f"column {name!r}", levels.names)
     counts = np.bincount(levels.codes[levels.codes >= 0], minlength=len(levels.names))
     by_name = dict(zip(levels.names, counts.tolist(), strict=True))
     findings += warn_of_similar_names(f"column {name!r}: the texts", by_name, "merge=True")

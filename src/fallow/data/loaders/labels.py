@@ -13,7 +13,12 @@ import numpy.typing as npt
 
 from fallow.core.suggestions import nearest
 from fallow.core.wording import count_noun
-from fallow.data.loaders.numbers import choose_offset, warn_of_sentinels
+from fallow.data.loaders.numbers import (
+    SMALLEST,
+    choose_offset,
+    count_too_small,
+    warn_of_sentinels,
+)
 from fallow.data.loaders.text_rules import (
     EXACT,
     are_dates,
@@ -26,6 +31,7 @@ from fallow.data.loaders.text_rules import (
     normal_name,
     number_in,
     split_unit,
+    warn_of_dates,
     warn_of_similar_names,
 )
 from fallow.data.reading import Finding, note, warning
@@ -392,6 +398,8 @@ def _find_in_classes(
             )
         )
     findings += _find_odd_classes(counts, classes)
+    if not classes:
+        findings += warn_of_dates("the labels", sorted(counts))
     kept = sorted(name for name in counts if is_empty(name) or is_perhaps_empty(name))
     if kept:
         listed = ", ".join(f"{name!r} ({count_noun(counts[name], 'row')})" for name in kept)
@@ -447,6 +455,16 @@ def _encode_targets(y: Labels, name: str) -> tuple[Labels, list[Finding]]:
             note("targets are kept in float64, because float32 would lose digits")
         )
         return targets, findings
+    n_small = count_too_small(known)
+    if n_small:
+        sentence = (
+            f"{n_small:,} of {len(known):,} targets are smaller than {SMALLEST:.1g}, and lose "
+            "their digits or become 0 in float32"
+        )
+        fix = "write their logarithms, or other units"
+        if n_small == np.count_nonzero(known):
+            raise ValueError(f"{name}: {sentence}; {fix}")
+        findings.append(warning(sentence, fix))
     return targets.astype(np.float32), findings
 
 

@@ -29,6 +29,8 @@ FAR_FROM_ZERO = 0.15
 """Smallest number, as a share of the largest one, beside which 0 may mean a missing value."""
 MANY_GAPS = 5
 """Smallest number in usual gaps between numbers, beside which 0 may mean a missing value."""
+SMALLEST = float(np.finfo(np.float32).tiny)
+"""Smallest number that float32 has with all digits; below 1e-45 it has only 0."""
 SURVEYED = (9, 77, 88, 97, 98, 99, 777, 888, 997, 998, 999, 7777, 8888, 9999, 99999, 999999)
 MEASURED = (-1, -7, -8, -200, -99.9, -999.9, 999.9, -9999.9, 9999.9, -999.25, -9999.25)
 STORED = (1e20, 1e30, 9.96921e36, -32768, 32767, 65535, -(2**31), 2**31 - 1, 2**32 - 1)
@@ -36,6 +38,16 @@ SENTINELS = frozenset((*SURVEYED, *(-number for number in SURVEYED), *MEASURED, 
 """Numbers that questionnaires, devices and databases write for a missing value."""
 FEWEST_ONCE = 100
 """Smallest magnitude of a code that may mean a missing value although it occurs once."""
+
+
+def count_too_small(values: Numbers) -> int:
+    """Count the numbers other than 0 that are below those float32 has with all digits.
+
+    >>> count_too_small(np.array([1e-50, 0.0, 1e-30]))
+    1
+    """
+    sizes = np.abs(values)
+    return int(((sizes > 0) & (sizes < SMALLEST)).sum())
 
 
 def choose_offset(values: Numbers, low: float, high: float) -> float:

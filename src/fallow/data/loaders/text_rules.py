@@ -87,12 +87,26 @@ SAVED_INDEX = re.compile(
     re.IGNORECASE,
 )
 """Names under which pandas, R, polars, Arrow, Excel and SQL save the numbers of rows."""
+ENOUGH_MONTHS = 6
+"""Smallest number of different numbers such as 202401 that are months and no measurements."""
+MOST_OF_DAYS = 210012312359
+"""Largest number that is a date with its time."""
+MONTH_NAME = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}"
+CLOCK = r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[ap]m)?"
 DATE = re.compile(
-    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
-    r"([T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
-    r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"
-    r"|-?\d+ days?,? [+-]?\d{1,2}:\d{2}:\d{2}(\.\d+)?"  # durations
+    rf"(\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.]\d{{1,2}}[-/.](\d{{4}}|\d{{2}})"
+    rf"|\d{{1,2}}[-/. ]?{MONTH_NAME}[-/., ]{{0,2}}(\d{{4}}|\d{{2}})"
+    rf"|{MONTH_NAME} \d{{1,2}},? \d{{4}})"
+    rf"([T ]{CLOCK}(Z|[+-]\d{{2}}:?\d{{2}})?)?"
+    rf"|{CLOCK}"
+    r"|-?\d+ days?,? [+-]?\d{1,2}:\d{2}:\d{2}(\.\d+)?",  # durations
+    re.IGNORECASE | re.ASCII,
 )
+SHORT_DATE = re.compile(
+    rf"\d{{1,2}}[-/. ]{MONTH_NAME}|{MONTH_NAME}[-/. ]\d{{1,2}}|(?P<year>\d{{4}})[-/]\d{{2}}",
+    re.IGNORECASE | re.ASCII,
+)
+"""Dates without a year or a day, which may be names as well."""
 TIGHT = (
     "% ‰ ° °C °F µg ug mg g kg t ng ml mL dl l L mm cm m km ms s min h d bpm Hz kHz mmHg Pa "
     "hPa kPa bar K V mV W kW J kJ mol mmol px kB MB GB"
@@ -146,14 +160,35 @@ def are_days(values: npt.NDArray[np.float64]) -> bool:
     >>> are_days(np.array([20231231.0, 20240101.0])), are_days(np.array([20231301.0]))
     (True, False)
     """
-    if values.min() < 19000101 or values.max() > 21001231:
+    if len(values) < 2 or values.min() < 190001 or values.max() > MOST_OF_DAYS:
         return False
-    months = values // 100 % 100
-    days = values % 100
-    is_day = (months >= 1) & (months <= 12) & (days >= 1) & (days <= 31)
-    if not bool(is_day.all()):
+    return (
+        _are_months_and_days(values // 100, values % 100)
+        or _are_months_and_days(  # with hours and minutes
+            values // 1_000_000,
+            values // 10_000 % 100,
+            (values // 100 % 100 < 24) & (values % 100 < 60),
+        )
+        or _are_months_and_days(  # the day first
+            values % 10_000 * 100 + values // 10_000 % 100, values // 1_000_000
+        )
+        or (
+            len(np.unique(values[:1000])) >= ENOUGH_MONTHS
+            and _are_months_and_days(values, np.ones_like(values))
+        )
+    )
+
+
+def _are_months_and_days(
+    months: npt.NDArray[np.float64],
+    days: npt.NDArray[np.float64],
+    is_time: npt.NDArray[np.bool_] | bool = True,
+) -> bool:
+    """Return whether months such as 202401 and days of months are real, and not all in one."""
+    if months.min() < 190001 or months.max() > 210012:
         return False
-    return len(np.unique(values // 100)) > 1
+    is_day = (months % 100 >= 1) & (months % 100 <= 12) & (days >= 1) & (days <= 31)
+    return bool((is_day & is_time).all()) and len(np.unique(months)) > 1
 
 
 def number_in(cell: str) -> float | None:
@@ -244,6 +279,61 @@ def are_dates(levels: Sequence[str]) -> bool:
     return matching >= 0.95 * min(len(levels), 1000)
 
 
+def find_short_dates(levels: Sequence[str]) -> str | None:
+    """Return the first of texts that all are months of years or days of months; None for others.
+
+    Years such as 2019-20 are seasons.
+
+    >>> find_short_dates(["2024-01", "2023-07"]), find_short_dates(["2019-20", "2020-21"])
+    ('2024-01', None)
+    """
+    parts = [SHORT_DATE.fullmatch(level) for level in levels[:1000]]
+    if not parts or None in parts or all(map(_is_season, levels)):
+        return None
+    return levels[0]
+
+
+def _is_season(text: str) -> bool:
+    return text[:4].isdecimal() and (int(text[:4]) + 1) % 100 == int(text[5:])
+
+
+def find_made_date(levels: Sequence[str]) -> tuple[str, str] | None:
+    """Return a date among texts that are none, and one of these; None without any.
+
+    Spreadsheets make dates of texts such as 5-9 and SEPT2.
+
+    >>> find_made_date(["0-4", "05-Sep", "10-14"]), find_made_date(["0-4", "5-9"])
+    (('05-Sep', '0-4'), None)
+    """
+    is_made = [
+        DATE.fullmatch(level) is not None or SHORT_DATE.fullmatch(level) is not None
+        for level in levels[:1000]
+    ]
+    if not 0 < sum(is_made) < len(is_made):
+        return None
+    return levels[is_made.index(True)], levels[is_made.index(False)]
+
+
+def warn_of_dates(what: str, levels: Sequence[str]) -> list[Finding]:
+    """Return a warning of dates that are used as texts.
+
+    what: a column, or the labels.  levels: their different texts.
+    """
+    short = find_short_dates(levels)
+    if short is not None:
+        sentence = f"{what}: texts such as {short!r} may be dates, and are used as names"
+        return [warning(sentence, "drop the column, or write one number in each cell")]
+    made = find_made_date(levels)
+    if made is None:
+        return []
+    date, other = made
+    sentence = (
+        f"{what}: {date!r} is a date beside texts such as {other!r}: a spreadsheet may have made it "
+        "of another text"
+    )
+    return [warning(sentence, "write the original text")]
+
+
 def describe_dates(levels: Sequence[str]) -> str:
     """Explain that a column of dates is not a feature."""
     return f"it contains dates or times ({levels[0]!r}, ...)"
@@ -291,9 +381,36 @@ def split_unit(text: str) -> tuple[str, str] | None:
     return number, unit
 
 
+BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])_+(?=[^\W\d_])")
+"""Underscores that separate words as spaces do."""
+CYRILLIC = "\u0430\u0432\u0435\u0456\u0458\u043a\u043c\u043d\u043e\u0440\u0455\u0442\u0443\u0445\u0441"
+LATIN = "abeijkmhopstyxc"
+OMICRON = "\u03bf"
+APOSTROPHES = "\u2019\u2018\u02bc"
+LOOK_ALIKE = str.maketrans(f"{CYRILLIC}{OMICRON}{APOSTROPHES}", f"{LATIN}o'''")
+"""Letters and apostrophes, and those of ASCII that look like them."""
+
+
+def _plain_character(character: str) -> str:
+    """Return the ASCII character that looks like one in lower case; "" for an invisible one."""
+    kind = unicodedata.category(character)
+    if kind == "Cf":
+        return ""
+    if kind == "Pd" or character == "\N{MINUS SIGN}":
+        return "-"
+    return character.translate(LOOK_ALIKE)
+
+
 def _likeness(name: str) -> str:
-    """Return a key that is equal for names which differ only in their writing."""
+    """Return a key that is equal for names which differ only in their writing.
+
+    >>> _likeness("non\u2013smoker") == _likeness("Non-smoker\\u200b"), _likeness("1_2")
+    (True, '1_2')
+    """
     plain = unicodedata.normalize("NFKC", name).casefold()
+    if not plain.isascii():
+        plain = "".join(_plain_character(one) for one in plain)
+    plain = BETWEEN_LETTERS.sub("", plain)
     plain = "".join(plain.split())
     plain = TRUTH_DIGITS.get(plain, plain)
     if NUMBER.fullmatch(plain) is None:
