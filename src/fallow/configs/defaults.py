@@ -203,7 +203,7 @@ def _list_step_settings(names: Iterable[str]) -> list[str]:
 
 def _refuse_step_setting(name: str, config: ExperimentConfig) -> NoReturn:
     raise ValueError(
-        f"{name} is a setting of gradient steps, and {config.training} has a closed-form "
+        f"{name} is a setting of gradient steps, and {config.training.name} has a closed-form "
         "solution; omit it, or set training=fedavg"
     )
 

@@ -224,7 +224,7 @@ class ClosedForm:
     --------
     >>> import fallow as fl
     >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.01), sites=4)
-    >>> fl.run(federation, fl.Margin(), training=fl.ClosedForm(), cycles=1)
+    >>> fl.run(federation, fl.Margin(), training=fl.ClosedForm(unlabeled="off"), cycles=1)
     Run(margin on digits, seed 0: 2 phases, 167 labels, accuracy 0.97)
     """
 
