@@ -16,6 +16,7 @@ UNSEEN = {
     "soft hyphen": "\u00ad",
     "tag letter": "\U000e0041",
     "filler": "\u3164",
+    "blank Braille pattern": "\u2800",
     "variation selector": "\U000e0101",
     "joiner in a Latin word": "\u200d",
     "Egyptian format control": "\U00013430",

@@ -13,12 +13,12 @@ SENTENCE = 500
 
 UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\U00013430-\U0001345f\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """Characters without a width, which hide text, or reverse the text that follows (Unicode's
-Default_Ignorable_Code_Point)."""
+Default_Ignorable_Code_Point), and the blank Braille pattern, which has no dots."""
 
 JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 """Characters of `UNSEEN` that scripts from Arabic to Mongolian and pictographs need."""
