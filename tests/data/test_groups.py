@@ -184,7 +184,7 @@ def test_a_repeated_identifier_suggests_groups(what: str) -> None:
     assert [f for f in dropped.findings if "group=" in f.fix]
 
 
-DOUBTFUL = {
+DOUBTFUL: dict[str, tuple[list[Any], str]] = {
     "missing": (["NA", "p1", "p2", "p3"], "'NA' (8 rows) may mean a missing name"),
     "a point": ([".", "p1", "p2", "p3"], "'.' (8 rows) may mean a missing name"),
     "shortened": (["1.23457E+15", "1.3E+15"], "such as '1.23457E+15' are numbers"),
@@ -203,9 +203,10 @@ def test_a_name_that_may_be_missing_or_cut_is_a_warning(what: str, role: str) ->
     names, part = DOUBTFUL[what]
     frame = pd.DataFrame({"u": np.arange(32.0) ** 2, "y": ["a", "b", "b", "a"] * 8})
     frame[role] = [names[row % len(names)] for row in range(32)]
+    options: Any = {role: role}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fl.from_frame(frame, label="y", **{role: role})
+        fl.from_frame(frame, label="y", **options)
     output = " | ".join(str(item.message) for item in caught)
     assert part in output
     assert bool(part) == ("missing name" in output or "last digits" in output)

@@ -137,7 +137,7 @@ def test_images_without_a_common_unit_are_refused(
 
 def test_positron_images_in_different_units_are_refused(tmp_path: Path) -> None:
     for name, unit in (("a", "BQML"), ("b", "GML")):
-        elements = {"slope": 1.0, "Modality": "PT", "Units": unit}
+        elements: Header = {"slope": 1.0, "Modality": "PT", "Units": unit}
         dicom(tmp_path / f"{name}.dcm", steps(), 12, **elements)
     files = [tmp_path / "a.dcm", tmp_path / "b.dcm"]
     with pytest.raises(ValueError, match=r"PT in BQML, .* PT in GML .*Units"):
