@@ -836,7 +836,8 @@ def test_rows_of_different_lengths_are_no_array() -> None:
 def test_a_single_strategy_may_be_a_mapping() -> None:
     federation = fl.Federation("digits", "iid", sites=2)
     strategy = {"name": "entropy", "model": "global"}
-    study = fl.compare(federation, strategy, seeds=1, cycles=0, progress=False)
+    quick: Any = {"encoder": "identity", "seeds": 1, "cycles": 0, "progress": False}
+    study = fl.compare(federation, strategy, **quick)
     assert study.study_records.strategies == ("entropy:model=global",)
     with pytest.raises(ValueError, match="seed is 'last'"):
         study.run("entropy", seed="last")  # type: ignore[arg-type]

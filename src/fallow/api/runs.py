@@ -467,7 +467,7 @@ class Run:
         Examples
         --------
         >>> import fallow as fl
-        >>> run = fl.run("digits", cycles=0, coverage=0.9, progress=False)
+        >>> run = fl.run("digits", encoder="identity", cycles=0, coverage=0.9)
         >>> sets = run.predict_set(fl.load("digits").x_test, coverage=0.99)
         >>> sets.shape, bool((sets.sum(1) > 1).any())
         ((359, 10), True)
@@ -539,7 +539,7 @@ class Run:
         Examples
         --------
         >>> import fallow as fl
-        >>> run = fl.run("digits", cycles=0, progress=False)
+        >>> run = fl.run("digits", encoder="identity", cycles=0)
         >>> issues = run.find_label_issues(n=20)
         >>> issues.columns.tolist(), len(issues)
         (['site', 'row', 'label', 'suggested', 'score'], 20)
@@ -618,7 +618,7 @@ class Run:
         --------
         >>> import tempfile
         >>> import fallow as fl
-        >>> run = fl.run("digits", cycles=0, progress=False)
+        >>> run = fl.run("digits", encoder="identity", cycles=0)
         >>> run.export(f"{tempfile.mkdtemp()}/model.onnx").name
         'model.onnx'
         """
