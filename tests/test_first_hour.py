@@ -250,7 +250,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
         "give a folder that Run.save wrote",
     ),
     "a strange ending": (
-        lambda folder: fl.run("digits", "random", cycles=0).export(folder / "model.bin"),
+        lambda folder: fl.run("iris", "random", cycles=0).export(folder / "model.bin"),
         r"model\.bin ends in neither \.onnx nor \.pt2",
     ),
     "a folder without images": (

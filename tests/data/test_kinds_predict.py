@@ -19,6 +19,7 @@ from fallow.data.loaders.scaling import scale_as_trained
 from fallow.experiment.predict import predict_with
 from fallow.experiment.trained import Trained
 from tests.each import each_of
+from tests.simulations import PLAIN
 
 rng = np.random.default_rng(5)
 DIGITS = sklearn.datasets.load_digits()
@@ -28,7 +29,8 @@ CLASSES = DIGITS.target[:200]
 
 def train(data: Any, **settings: Any) -> fl.Run:
     federation = fl.Federation(data, sites=2)
-    return fl.run(federation, "random", cycles=0, progress=False, **settings)
+    quick = {"training": PLAIN, "cycles": 0, "progress": False}
+    return fl.run(federation, "random", **{**quick, **settings})
 
 
 @functools.cache
@@ -90,7 +92,7 @@ LEVELS = np.clip(PIXELS.astype(np.float64) * 15.9, 0, 255).astype(np.uint8)  # 0
 @functools.cache
 def trained_on(kind: str) -> fl.Run:
     data = fl.from_arrays(SCALES[kind], CLASSES)
-    return train(data, initial=60, training="closed-form")
+    return train(data, initial=60)
 
 
 SCALES: dict[str, np.ndarray[Any, Any]] = {

@@ -17,6 +17,7 @@ from fallow.report.measured import measured
 from fallow.report.page import GENERAL
 from fallow.report.sentences import summarize
 from fallow.study.reading import read_study
+from tests.simulations import PLAIN
 
 SETTINGS: dict[str, Any] = {"cycles": 0, "initial": 0.1, "progress": False}
 
@@ -99,6 +100,7 @@ def test_a_study_shows_it_in_records_report_summary_and_model_card(tmp_path: Any
         sites=4,
         test="own",
         measure=["fairness"],
+        training=PLAIN,
         out=tmp_path / "study",
         **SETTINGS,
     )
