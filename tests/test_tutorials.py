@@ -48,6 +48,9 @@ def test_a_tutorial_runs_without_a_warning(
     monkeypatch.setenv("MPLBACKEND", "agg")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        # Scores of shortened tutorials may mean nothing.
+        for end in ("identical", "has not converged", "is the problem"):
+            warnings.filterwarnings("ignore", f".*{end}", RuntimeWarning)
         runpy.run_path(str(short), run_name="__main__")
     assert list(folder.iterdir()) == []  # a tutorial leaves no files
 
