@@ -17,8 +17,9 @@ import pyarrow.parquet
 
 import fallow as fl
 from fallow.data import Dataset
+from fallow.data.example_spec import ExampleSpec
 from fallow.data.loaders.columns import Column, Setting, recognize_column
-from fallow.data.loaders.dialect import Dialect
+from fallow.data.loaders.marks import Marks
 
 LABELS = ("no", "yes", "yes", "no", "no", "yes")
 
@@ -30,7 +31,7 @@ def column_of(cells: Sequence[str], name: str = "c", **setting: Any) -> Column:
 
 
 def with_decimal_comma(cells: Sequence[str], thousands: str = "") -> Column:
-    return column_of(cells, dialect=Dialect(decimal=",", thousands=thousands))
+    return column_of(cells, marks=Marks(decimal=",", thousands=thousands))
 
 
 def sentences(column: Column) -> str:
@@ -79,3 +80,15 @@ def load_from(
 ) -> Dataset:
     data = contain(container, columns, folder)
     return quietly(lambda: fl.load(data, **roles))
+
+
+def spec_of(
+    shape: Sequence[int],
+    columns: Sequence[str] = (),
+    marks: Sequence[Sequence[str]] | None = None,
+) -> ExampleSpec:
+    """Describe examples as a model file does."""
+    spec = ExampleSpec(classes=(), columns=columns, shape=shape)
+    if marks is not None:
+        spec["marks"] = marks
+    return spec

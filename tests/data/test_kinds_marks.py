@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import fallow as fl
-from fallow.core.load_options import LoadOptions
+from fallow.core.load_options import KnownMarks, LoadOptions
 from fallow.data import Dataset
 from fallow.data.loaders.columns import Setting, recognize_column
-from fallow.data.loaders.dialect import Dialect
+from fallow.data.loaders.marks import Marks
 from fallow.data.loaders.open import from_table
 from fallow.data.loaders.table_files import read_file
 from tests.data.kinds import quietly
@@ -131,18 +131,18 @@ def test_a_mark_after_the_first_rows_decides_as_one_in_them(
     path = write(tmp_path / "t.csv", separator, cells * 300 + later * 12, others, n=624)
     table = read_file(path)
     column = recognize_column(
-        table.columns["c0"], Setting("c0", path.name, dialect=table.dialect)
+        table.columns["c0"], Setting("c0", path.name, marks=table.marks.of("c0"))
     )
     assert number in column.cells and column.read.kind == "number"
-    assert not table.dialect.doubt
+    assert not table.marks.doubt
 
 
 def test_thousands_after_the_first_rows_are_doubted_without_another_mark(
     tmp_path: Path,
 ) -> None:
     path = write(tmp_path / "t.csv", ";", ["400", "999"] * 300 + ["1.000"] * 24, n=624)
-    dialect = read_file(path).dialect
-    assert dialect.doubt == "1.000" and dialect.thousands == "."
+    marks = read_file(path).marks
+    assert marks.doubt == "1.000" and marks.thousands == "."
 
 
 APART = [
@@ -167,7 +167,7 @@ def test_lists_with_commas_do_not_decide_beside_decimal_points(
     answers: list[str], tmp_path: Path
 ) -> None:
     path = write(tmp_path / "t.csv", ";", answers, ["1.5", "2.25"])
-    assert read_file(path).dialect.decimal == "."
+    assert read_file(path).marks.decimal == "."
 
 
 @each_of("codes", [["2.0", "2.1"], ["14.30", "9.05"]])
@@ -194,7 +194,7 @@ def test_targets_with_units_have_the_marks_of_the_file(
 @each_of("cells", [["10.123.123.100", "1.2.3.4"], ["1.234.567", "2.0.1"]])
 def test_addresses_and_versions_do_not_decide(cells: list[str], tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", ",", cells, ["1.5", "2.5"])
-    assert read_file(path).dialect.decimal == "."
+    assert read_file(path).marks.decimal == "."
 
 
 def test_the_warning_is_a_python_warning_that_names_both_readings(tmp_path: Path) -> None:
@@ -275,9 +275,30 @@ def test_a_test_file_with_another_decimal_mark_is_refused(
 
 def test_the_marks_of_a_file_are_known_only_if_a_number_has_one(tmp_path: Path) -> None:
     assert (
-        read_file(write(tmp_path / "a.csv", ";", ["1", "2"])).dialect.known_decimal
-        == "auto"
+        read_file(write(tmp_path / "a.csv", ";", ["1", "2"])).marks.known.decimal == "auto"
     )
-    assert read_file(write(tmp_path / "b.csv", ";", ["1,5"])).dialect.known_decimal == ","
-    assert read_file(write(tmp_path / "c.csv", ";", ["1.5"])).dialect.known_decimal == "."
-    assert Dialect().known_decimal == "auto"
+    assert read_file(write(tmp_path / "b.csv", ";", ["1,5"])).marks.known.decimal == ","
+    assert read_file(write(tmp_path / "c.csv", ";", ["1.5"])).marks.known.decimal == "."
+    assert Marks().known.decimal == "auto"
+
+
+BY_COLUMN = [
+    (["2", "3"], ["3.215", "4.100"], [2, 3.215]),
+    (["1,234", "2,500"], ["3.25", "4.5"], [1.234, 3.25]),
+    (["1,234", "2,500"], ["3.215", "4.100"], [1.234, 3.215]),
+    (["1.234", "2.500"], ["3.215", "4.100"], [1234, 3.215]),
+]
+
+
+@each_of("commas, points, first", BY_COLUMN)
+def test_each_column_has_the_decimal_mark_that_it_had_in_training(
+    commas: list[str], points: list[str], first: list[float], tmp_path: Path
+) -> None:
+    train = read_file(write(tmp_path / "t.csv", ";", ["0,5", "1,5"], ["3.25", "2.5"]))
+    assert train.marks.known == KnownMarks(",", points=("c1",))
+    table = read_file(
+        write(tmp_path / "n.csv", ";", commas, points), expected=train.marks.known
+    )
+    columns = [table.numbers(name) for name in ("c0", "c1")]
+    assert [column[0] for column in columns if column is not None] == first
+    assert not table.marks.warn_of_doubt("n.csv")

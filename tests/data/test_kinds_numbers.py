@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fallow.data.loaders.columns import keep_at_least_one
-from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.labels import encode_labels
+from fallow.data.loaders.marks import Marks
 from tests.data.kinds import column_of, sentences, with_decimal_comma
 from tests.each import each_of
 
@@ -200,24 +200,24 @@ def test_other_words_beside_digits_stay_names(cells: tuple[str, ...]) -> None:
     assert column_of(cells * 6).read.kind == "category"
 
 
-SHOWN = {  # cells and their dialect -> what became of the first one
-    "thousands": (("1.000", "2.500", "12,5"), Dialect(decimal=",", thousands="."), "1000"),
-    "a decimal comma": (("20,0", "3,5", "1,0"), Dialect(decimal=","), "20"),
-    "a unit": (("0.5 mg", "1 mg", "2 mg"), Dialect(), "0.5"),
-    "a truth value": (("true", "false", "true"), Dialect(), "1"),
-    "an offset": (("1700000000", "1700000600", "1700000100"), Dialect(), "-300"),
-    "below float32": (("1e-50", "0.5", "2"), Dialect(), "0"),
-    "more digits than float32": (("16777217", "0.5", "2"), Dialect(), "16777216"),
-    "an empty cell": (("n/a", "0.5", "2"), Dialect(), "missing"),
-    "a text": ((" red", "blue", "blue"), Dialect(), "c=red"),
+SHOWN = {  # cells and their marks -> what became of the first one
+    "thousands": (("1.000", "2.500", "12,5"), Marks(decimal=",", thousands="."), "1000"),
+    "a decimal comma": (("20,0", "3,5", "1,0"), Marks(decimal=","), "20"),
+    "a unit": (("0.5 mg", "1 mg", "2 mg"), Marks(), "0.5"),
+    "a truth value": (("true", "false", "true"), Marks(), "1"),
+    "an offset": (("1700000000", "1700000600", "1700000100"), Marks(), "-300"),
+    "below float32": (("1e-50", "0.5", "2"), Marks(), "0"),
+    "more digits than float32": (("16777217", "0.5", "2"), Marks(), "16777216"),
+    "an empty cell": (("n/a", "0.5", "2"), Marks(), "missing"),
+    "a text": ((" red", "blue", "blue"), Marks(), "c=red"),
 }
 
 
-@each_of("cells, dialect, became", SHOWN.values())
+@each_of("cells, marks, became", SHOWN.values())
 def test_examples_show_what_became_of_a_cell(
-    cells: Sequence[str], dialect: Dialect, became: str
+    cells: Sequence[str], marks: Marks, became: str
 ) -> None:
-    first = column_of(cells, dialect=dialect).read.examples[0]
+    first = column_of(cells, marks=marks).read.examples[0]
     assert (first.cell, first.value) == (cells[0].strip(), became)
 
 

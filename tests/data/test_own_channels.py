@@ -12,6 +12,7 @@ import torch
 import fallow as fl
 from fallow.data import open_dataset, read_rows
 from fallow.data.loaders.open import from_arrays as from_plain_arrays
+from tests.data.kinds import spec_of
 
 Arrays = dict[str, np.ndarray]
 
@@ -71,7 +72,7 @@ def test_channels_last_at_test_rows_and_in_files(digits: Arrays, tmp_path: Path)
     assert moved == (
         "images of shape (8, 8, 3) were read as 3 channels of 8 x 8 pixels (channels last)"
     )
-    rows = read_rows(tmp_path / "scans.npz", (), (3, 8, 8))
+    rows = read_rows(tmp_path / "scans.npz", spec_of((3, 8, 8)))
     assert torch.equal(rows.x, data.x)
     kept = open_dataset(tmp_path / "scans.npz", channels="first")
     assert kept.x.shape == (60, 8, 8, 3)

@@ -15,8 +15,10 @@ import torch
 import fallow as fl
 from fallow.core.load_options import LoadOptions
 from fallow.data import Dataset, from_npz, open_dataset
+from fallow.data.example_spec import describe_examples
 from fallow.data.loaders.features import read_features
 from fallow.data.loaders.table_files import read_file
+from tests.data.kinds import spec_of
 
 ROWS = [(20.5 + i, ("mild", "grave")[i % 2], ("no", "yes")[i // 2 % 2]) for i in range(24)]
 
@@ -235,11 +237,11 @@ def test_arrays_of_unknown_names_are_all_named(tmp_path: Path) -> None:
     assert from_npz(path).site_names == ("a", "b")
 
 
-def test_the_dialect_of_a_file_is_detected_from_its_cells(tmp_path: Path) -> None:
+def test_the_marks_of_a_file_are_detected_from_its_cells(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a;b\n1,5;2\n")
-    values = read_file(path).dialect
-    assert (values.separator, values.decimal, values.thousands) == (";", ",", "")
+    marks = read_file(path).marks
+    assert (marks.decimal, marks.thousands) == (",", "")
 
 
 def test_reading_says_how_many_bytes_of_the_file_it_has_read(
@@ -337,7 +339,7 @@ def test_frames_of_every_library_are_the_same_data_set() -> None:
                 getattr(data, name), getattr(first, name), rtol=0, atol=0, equal_nan=True
             )
         assert data.missing is not None
-        features = read_features(frame, data.columns, marks=data.missing.marks)
+        features = read_features(frame, describe_examples(data))
         assert features.shape == (40, len(data.columns))
         assert np.isnan(features).sum() == 4  # age, insured, and both levels of kind
 
@@ -350,9 +352,9 @@ def test_frames_of_every_library_are_refused_in_the_same_sentences(library: str)
     with pytest.raises(ValueError, match="1 rows have no site in column 'kind'; fill"):
         fl.from_frame(frame, label="sick", site="kind")
     with pytest.raises(ValueError, match="'kind', row 1: 'mild' is a text, and the model"):
-        read_features(frame, ["age", "kind"])
+        read_features(frame, spec_of((2,), ["age", "kind"]))
     with pytest.raises(ValueError, match="'kind', row 2: 'grave' is not one of the texts"):
-        read_features(frame, ["age", "kind=mild"])
+        read_features(frame, spec_of((2,), ["age", "kind=mild"]))
     with pytest.raises(ValueError, match=r"frame has 0 rows and 9 columns; give some"):
         fl.from_frame(frame[:0], label="sick")
 

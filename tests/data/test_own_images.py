@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fallow.data import from_folder, read_rows
+from tests.data.kinds import spec_of
 
 image = pytest.importorskip("PIL.Image")
 
@@ -64,7 +65,7 @@ def test_images_of_many_sizes_are_brought_to_the_most_frequent_one(tmp_path: Pat
         value = int(name.rpartition("/")[2][:2]) * 10 / 255
         assert float(x.min()) == pytest.approx(value, abs=1e-5) == float(x.max())
     # new examples are resized to the input shape of the model
-    assert tuple(read_rows(tmp_path, (), (1, 8, 6)).x.shape) == (12, 1, 8, 6)
+    assert tuple(read_rows(tmp_path, spec_of((1, 8, 6))).x.shape) == (12, 1, 8, 6)
 
 
 def dicom(

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import fallow as fl
-from fallow.api.saved_model import _read_example_spec
-from fallow.data import Dataset, open_dataset
+from fallow.data import Dataset, open_dataset, read_rows
+from fallow.data.example_spec import read_example_spec
 from fallow.data.loaders import pixels
 from fallow.data.loaders.images import read_images
-from fallow.experiment.predict import read_new_rows
 from tests.data.test_own_images import dicom
 from tests.each import each_of
 
@@ -107,16 +106,16 @@ def test_each_page_is_predicted_as_in_training(tmp_path: Path) -> None:
     )
     for trained in (run, model):
         assert trained.predict_proba(tmp_path / "new") == pytest.approx(expected)
-    rows = read_new_rows(run.saved["example_spec"], tmp_path / "new")
+    rows = read_rows(tmp_path / "new", run.saved["example_spec"])
     assert rows.names == ("40.tif#1", "40.tif#2", "40.tif#3", "50.png")
 
 
 def test_the_use_of_pages_in_a_model_file_is_checked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"pages is 'some'"):
-        _read_example_spec({**SAVED, "files": {"pages": "some"}})
+        read_example_spec({**SAVED, "files": {"pages": "some"}})
     with pytest.raises(ValueError, match="'label' is no option of files"):
-        _read_example_spec({**SAVED, "files": {"label": "y"}})
-    assert "files" not in _read_example_spec(SAVED)
+        read_example_spec({**SAVED, "files": {"label": "y"}})
+    assert "files" not in read_example_spec(SAVED)
 
 
 @each_of("channels", [1, 3, None])

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fallow.data import from_arrays, open_dataset, read_rows
+from tests.data.kinds import spec_of
 
 
 def squares(dtype: type[np.generic], brightest: int, n: int = 40) -> dict[str, np.ndarray]:
@@ -32,7 +33,7 @@ def test_images_of_whole_numbers_are_scaled_by_the_brightest_their_type_holds_an
     sentence = f"pixels are {np.dtype(dtype)} and were divided by {brightest:,}"
     assert any(sentence in note for note in d.notes)
     # new examples are scaled by the same rule
-    rows = read_rows(tmp_path / "scans.npz", (), (1, 4, 4))
+    rows = read_rows(tmp_path / "scans.npz", spec_of((1, 4, 4)))
     assert float(rows.x.max()) == 1.0
 
 

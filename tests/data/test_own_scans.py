@@ -12,7 +12,7 @@ import pytest
 from fallow.data import from_folder, open_dataset, read_rows
 from fallow.data.loaders.dicom import read_scans
 from fallow.data.loaders.images import read_images
-from tests.data.kinds import quietly
+from tests.data.kinds import quietly, spec_of
 from tests.data.test_own_images import dicom
 from tests.each import each_of
 
@@ -224,10 +224,10 @@ def test_damaged_bytes_are_read_or_refused(tmp_path: Path) -> None:
 
 def test_scans_to_predict_are_mapped_to_the_range_of_training(tmp_path: Path) -> None:
     dicom(tmp_path / "a.dcm", np.full((2, 2), 5, "u2"), 12, slope=10.0)
-    x = read_rows(tmp_path, (), (1, 2, 2), physical_range=(0.0, 100.0)).x
+    x = read_rows(tmp_path, {**spec_of((1, 2, 2)), "physical_range": (0.0, 100.0)}).x
     assert float(x.mean()) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="physical units, and the images of training"):
-        read_rows(tmp_path, (), (1, 2, 2))
+        read_rows(tmp_path, spec_of((1, 2, 2)))
 
 
 SLICES = 24

@@ -14,6 +14,7 @@ from fallow.core.missing import BUCKETS, CHARACTERS, WORDS, find_text_columns, n
 from fallow.data import open_dataset
 from fallow.data.loaders.features import read_features, read_rows
 from fallow.data.loaders.hashing import NGRAMS, hash_texts
+from tests.data.kinds import spec_of
 
 COMPLAINTS = {
     "ill": ["fever", "cough", "rash"],
@@ -86,16 +87,16 @@ def test_rows_to_predict_have_the_features_of_training(tmp_path: Path) -> None:
     ]
     columns = ("age", "age_missing", *name_buckets("note"))
     marks = (("age_missing", "age"),)
-    of_frame = read_features(frame, columns, marks=marks)
+    of_frame = read_features(frame, spec_of((2 + BUCKETS,), columns, marks))
     np.testing.assert_array_equal(of_frame[:, 2:], hash_texts(texts))
-    of_file = read_rows(tmp_path / "new.csv", columns, (2 + BUCKETS,), marks)
+    of_file = read_rows(tmp_path / "new.csv", spec_of((2 + BUCKETS,), columns, marks))
     np.testing.assert_array_equal(of_file.x.numpy(), of_frame)
     lacking = frame.drop(columns="note").assign(notes="a")
     with pytest.raises(ValueError, match="no column 'note'; did you mean 'notes'"):
-        read_features(lacking, columns, marks=marks)
+        read_features(lacking, spec_of((2 + BUCKETS,), columns, marks))
     lacking.to_csv(tmp_path / "lacking.csv", index=False)
     with pytest.raises(ValueError, match="no column 'note'; did you mean 'notes'"):
-        read_rows(tmp_path / "lacking.csv", columns, (2 + BUCKETS,), marks)
+        read_rows(tmp_path / "lacking.csv", spec_of((2 + BUCKETS,), columns, marks))
 
 
 def test_rows_with_missing_numbers_can_be_left_out_and_empty_notes_stay() -> None:

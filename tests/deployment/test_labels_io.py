@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from fallow.data.loaders.marks import find_decimal
 from fallow.deployment.labeling_page import LabelQueue
 from fallow.deployment.ledger.labeling_tasks import Reasons
 from fallow.deployment.site import labels_files
 from fallow.deployment.site.labeling_tools import Imported, LabelingTool
 from fallow.deployment.site.labels_files import write_lines
 from fallow.deployment.site.labels_io import (
-    _find_decimal,
     _parse_label,
     import_labels,
     list_labels,
@@ -322,7 +322,7 @@ def test_a_spreadsheet_of_a_country_with_decimal_commas_is_read(tmp_path: Path) 
 def test_three_digits_after_a_mark_count_only_after_that_of_the_file(
     others: list[str], label: str, value: float | None
 ) -> None:
-    decimal = _find_decimal([*others, label])
+    decimal = find_decimal([*others, label])
     if value is not None:
         assert _parse_label(DOSE, label, decimal, with_hint=False) == value
         return

@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from fallow.core.load_options import DecimalMark
+from fallow.core.load_options import DecimalMark, KnownMarks
 from fallow.deployment.labeling_page.forms import number_of
 from fallow.deployment.labeling_page.label_queue import Outdated
 from fallow.deployment.labeling_page.languages import Mistake
@@ -184,7 +184,7 @@ def test_three_digits_after_a_mark_count_only_after_that_of_the_data(
 
 
 def test_a_label_has_the_decimal_mark_of_the_data(tmp_path: Path) -> None:
-    queue = make_queue(tmp_path, DOSE, replace(table_rows(), decimal=","))
+    queue = make_queue(tmp_path, DOSE, replace(table_rows(), marks=KnownMarks(",")))
     browser = enter(queue)
     browser.get()
     browser.send("/answer", value="3,215")

@@ -31,6 +31,7 @@ from fallow.study.reading import read_study
 from fallow.study.study import list_runs, run_one
 from fallow.study.study_run import Setup, StudyRun
 from fallow.study.trained import predict_file
+from tests.data.kinds import spec_of
 from tests.experiment.crash import tiny
 
 ROWS = 80
@@ -165,7 +166,7 @@ def test_rows_without_names_are_numbered_in_parquet_too(
 def test_a_level_may_contain_an_equals_sign() -> None:
     frame = pd.DataFrame({"a=b": [1.5, 2.5, 9.5], "age": ["<65", ">=65", "x=y"]})
     columns = ["a=b", "age=<65", "age=>=65", "age=x=y"]
-    assert read_features(frame, columns).tolist() == [
+    assert read_features(frame, spec_of((4,), columns)).tolist() == [
         [1.5, 1, 0, 0],
         [2.5, 0, 1, 0],
         [9.5, 0, 0, 1],

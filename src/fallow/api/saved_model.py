@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from fallow import encoders
 from fallow.core import names
 from fallow.core.build import build, is_built_in
-from fallow.core.load_options import DecimalMark, list_of_files, read_options
 from fallow.core.model_vectors import Layout
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.refusal import explain_errors
@@ -32,20 +31,20 @@ from fallow.core.streams import stream
 from fallow.core.suggestions import explain_function
 from fallow.core.types import SiteId, State
 from fallow.core.wording import count_noun
+from fallow.data import read_rows
 from fallow.data.dataset import Task
+from fallow.data.example_spec import ExampleSpec, read_example_spec, scale_of
 from fallow.data.loaders.features import is_frame, read_features
 from fallow.data.loaders.numbers import subtract_offsets
 from fallow.data.loaders.scaling import scale_as_trained
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.finished import (
-    ExampleSpec,
     FittedEncoder,
     TrainedModel,
-    scale_of,
 )
 from fallow.experiment.measuring import describe_results, find_measurements
 from fallow.experiment.methods import ModelMaker, versions
-from fallow.experiment.predict import compare_with_training, outputs_of, read_new_rows
+from fallow.experiment.predict import compare_with_training, outputs_of
 from fallow.experiment.trained import Trained
 from fallow.measurements.prediction_sets import (
     SetRule,
@@ -78,7 +77,6 @@ OWN = "fallow."
 """Prefix of the names of tensors other than weights, such as scaling."""
 LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,60}")
 LARGEST = 2**20  # bytes of a config.json
-WIDEST = 2**24  # values per example
 LONGEST = 2000  # characters of settings; a list of widths has one layer per entry
 
 
@@ -105,15 +103,7 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
     marks = example_spec.get("marks")
     offsets = example_spec.get("offsets", ())
     if columns and is_frame(rows):
-        rows = read_features(
-            rows,
-            columns,
-            marks=marks or (),
-            offsets=offsets,
-            units=example_spec.get("units", {}),
-            merge=read_options(example_spec.get("files", {})).merge,
-            expected=example_spec.get("decimal", "auto"),
-        )
+        rows = read_features(rows, example_spec)
     elif hasattr(rows, "to_numpy"):
         rows = rows.to_numpy()
     elif isinstance(rows, np.ma.MaskedArray):
@@ -121,9 +111,9 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
     if isinstance(rows, Tensor):
         rows = rows.detach().cpu().numpy()
     shifted = subtract_offsets(np.asarray(rows), offsets)
-    numbers, finding = scale_as_trained(
-        shifted, shape, "the rows", scale_of(example_spec), example_spec.get("range")
-    )
+    scale = scale_of(example_spec)
+    pixel_range = example_spec.get("range")
+    numbers, finding = scale_as_trained(shifted, shape, "the rows", scale, pixel_range)
     if finding is not None and finding.severity == "warning":
         warnings.warn(finding.sentence, stacklevel=4)
     x = torch.from_numpy(numbers)
@@ -151,7 +141,7 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
 
 def _read_file(example_spec: ExampleSpec, path: Path) -> npt.NDArray[np.float32]:
     """Read the examples of a file or folder, which are scaled as those of training."""
-    rows = read_new_rows(example_spec, path)
+    rows = read_rows(path, example_spec)
     for finding in rows.findings:
         warnings.warn(finding.sentence, stacklevel=5)
     features: npt.NDArray[np.float32] = rows.x.numpy()
@@ -561,7 +551,7 @@ def load_model(
         )
     model_config = _read_config(path / CONFIG)
     try:
-        details = _read_example_spec(model_config["rows"])
+        details = read_example_spec(model_config["rows"])
         settings = {name: model_config["config"][name] for name in SETTINGS}
         if len(json.dumps(settings)) > LONGEST:
             raise ValueError(f"its settings have more than {LONGEST} characters")
@@ -661,55 +651,6 @@ def _read_config(path: Path) -> Mapping[str, Any]:  # any value of JSON
             f"{path} does not describe a model of this version of Fallow ({FORMAT!r})"
         )
     return model_config
-
-
-def _read_example_spec(saved: Mapping[str, Any]) -> ExampleSpec:
-    """Read and check the description of the examples."""
-    shape = [int(n) for n in saved["shape"]]
-    if not shape or min(shape) < 1 or math.prod(shape) > WIDEST:
-        raise ValueError(f"an example has the shape {shape}")
-    details: ExampleSpec = {
-        "classes": [str(name) for name in saved["classes"]],
-        "columns": [str(name) for name in saved["columns"]],
-        "shape": shape,
-    }
-    if saved.get("marks") is not None:
-        details["marks"] = [(str(mark), str(column)) for mark, column in saved["marks"]]
-    if saved.get("ids") is not None:
-        details["ids"] = str(saved["ids"])
-    if saved.get("offsets") is not None:
-        details["offsets"] = _read_offsets(saved["offsets"], shape)
-    if saved.get("range") is not None:
-        low, high = saved["range"]
-        details["range"] = [float(low), float(high)]
-    if saved.get("physical_range") is not None:
-        low, high = saved["physical_range"]
-        details["physical_range"] = [float(low), float(high)]
-    if saved.get("pixels") is not None:
-        details["pixels"] = dict(saved["pixels"])
-        scale_of(details)
-    if saved.get("decimal") is not None:
-        details["decimal"] = _read_decimal(saved["decimal"])
-    if saved.get("files") is not None:
-        details["files"] = list_of_files(read_options(saved["files"]))
-    if saved.get("units") is not None:
-        details["units"] = {str(name): str(unit) for name, unit in saved["units"].items()}
-    return details
-
-
-def _read_decimal(mark: object) -> DecimalMark:
-    if mark == ".":
-        return "."
-    if mark == ",":
-        return ","
-    raise ValueError(f"decimal is {mark!r}; it must be '.' or ','")
-
-
-def _read_offsets(numbers: Sequence[float], shape: Sequence[int]) -> list[float]:
-    offsets = [float(number) for number in numbers]
-    if len(offsets) != math.prod(shape) or not all(map(math.isfinite, offsets)):
-        raise ValueError(f"offsets are not {math.prod(shape)} finite numbers")
-    return offsets
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

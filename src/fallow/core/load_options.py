@@ -38,6 +38,22 @@ DecimalMark = Literal["auto", ".", ","]
 
 @final
 @dataclass(frozen=True)
+class KnownMarks:
+    """Marks of the numbers in a file, by which further files of its source are read.
+
+    points: columns with a decimal point beside columns with decimal commas.
+    """
+
+    decimal: DecimalMark = "auto"
+    points: tuple[str, ...] = ()
+
+
+UNKNOWN_MARKS = KnownMarks()
+"""Marks of a file in which no number has one."""
+
+
+@final
+@dataclass(frozen=True)
 class Option:
     """Description of an option in its annotation.
 
@@ -259,7 +275,7 @@ def check_applies(source: object, kind: Kind, options: LoadOptions) -> None:
 
 OF_FILES = ("sheet", "header_row", "pages", "merge")
 """Options by which files of new examples are read as those of training."""
-FileOptions = Mapping[str, str | int]
+FileOptions = Mapping[str, str | int | bool]
 """Options in `OF_FILES` that are not the default, by name."""
 
 

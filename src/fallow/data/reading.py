@@ -10,7 +10,7 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.load_options import DecimalMark, FileOptions
+from fallow.core.load_options import UNKNOWN_MARKS, FileOptions, KnownMarks
 from fallow.core.missing import BUCKETS
 from fallow.core.wording import join_some
 
@@ -153,16 +153,15 @@ class ColumnRead:
 class Reading:
     """Import of a user's own files or arrays, before any random draw.
 
-    rows: number of examples read at each site.  left_out: omitted examples.  decimal: decimal mark
-    of the numbers in a text file, "auto" if no number has a mark.  files: options by which
-    files of new examples are read alike.
+    rows: number of examples read at each site.  left_out: omitted examples.  marks: those
+    of the numbers in a table.  files: options by which files of new examples are read alike.
     """
 
     source: str
     rows: Mapping[str, int]
     left_out: tuple[OmittedExamples, ...] = ()
     columns: tuple[ColumnRead, ...] = ()
-    decimal: DecimalMark = "auto"
+    marks: KnownMarks = UNKNOWN_MARKS
     files: FileOptions = field(default_factory=dict)
 
     @property

@@ -14,12 +14,13 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.load_options import DecimalMark
+from fallow.core.load_options import KnownMarks
 from fallow.core.methods import LABEL_RANKS, FinalTraining
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import State, Values
 from fallow.core.values import Kind, LabelCount
+from fallow.data.example_spec import ExampleSpec, add_marks
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotator_statistics import MIN_EXAMPLES
 from fallow.deployment.annotator_values import (
@@ -38,7 +39,7 @@ from fallow.deployment.ledger.labeling_tasks import LabelProgress, Reasons
 from fallow.deployment.model_card import CardFacts, write_card
 from fallow.deployment.test_counts import count_hits, sum_errors
 from fallow.experiment.encoding import add_encoder, find_dims
-from fallow.experiment.finished import ExampleSpec, TrainedModel
+from fallow.experiment.finished import TrainedModel
 from fallow.experiment.measuring import (
     Measurements,
     fold_sums,
@@ -88,7 +89,7 @@ class LabelingView:
     ``x`` (m, *shape) and ``y`` (m,) are the test examples as in the file. ``run`` selects the
     labeling tasks. ``key`` is that of the instruction, and ``cycle`` its cycle, -1 for the initial
     labeled set. ``seal`` is the public key for peer messages to the site. ``bounds`` limit the
-    labeling tasks over all runs. ``decimal`` is the decimal mark of the site's file.
+    labeling tasks over all runs. ``marks`` are those of the numbers in the site's file.
     """
 
     site: LocalSite
@@ -102,14 +103,13 @@ class LabelingView:
     seal: bytes
     path: Path
     bounds: TaskLimits
-    decimal: DecimalMark
+    marks: KnownMarks
 
     @property
     def example_spec(self) -> ExampleSpec:
-        """Return the agreed information for prediction, with the site's decimal mark."""
+        """Return the agreed information for prediction, with the site's marks of numbers."""
         details = self.agreement.schema.example_spec
-        if self.decimal != "auto":
-            details["decimal"] = self.decimal
+        add_marks(details, self.marks)
         return details
 
     @property

@@ -19,12 +19,12 @@ from fallow.core.missing import Missing, name_buckets, name_marks
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.data.dataset import Dataset, Task
+from fallow.data.example_spec import ExampleSpec
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.labels import TaskChoice, encode_labels
 from fallow.data.loaders.text_rules import normal_name, number_in
 from fallow.data.reading import DIFFERENT_TEXTS, Kind
 from fallow.deployment.site.pictures import read_pictures
-from fallow.experiment.finished import ExampleSpec
 from fallow.storage.files import find_existing
 from fallow.storage.validation import STRICT, adapter_of
 
@@ -307,9 +307,10 @@ class Schema:
         if self.kind == "table":
             details["columns"] = list(self.features)
         if self.kind == "images":
-            details["range"] = [0.0, 1.0]
+            details["range"] = (0.0, 1.0)
         if self.physical_range:
-            details["physical_range"] = list(self.physical_range)
+            low, high = self.physical_range
+            details["physical_range"] = (low, high)
         if self.missing is not None:
             details["marks"] = [list(mark) for mark in self.missing.marks]
         if any(self.offsets):
@@ -500,7 +501,7 @@ def _schema_of_table(
                 "column; choose one"
             )
     labels = encode_labels(
-        labels_of(table.columns[label], table.dialect), task, file.name, classes
+        labels_of(table.columns[label], table.marks.of(label)), task, file.name, classes
     )
     result = labels.classes
     for finding in (*table.findings, *labels.findings):
@@ -513,7 +514,7 @@ def _schema_of_table(
         if name in texts:
             columns.append(Column(name, text=True))
             continue
-        setting = Setting(name, file.name, dialect=table.dialect, keeps_constant=True)
+        setting = Setting(name, file.name, marks=table.marks.of(name), keeps_constant=True)
         column = recognize_column(cells, setting)
         read = column.read
         if read.kind == "empty":

@@ -17,9 +17,9 @@ from fallow.core.missing import Missing
 from fallow.core.model_vectors import Layout
 from fallow.core.types import SiteId, State, Values
 from fallow.data.dataset import Dataset
+from fallow.data.example_spec import ExampleSpec
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import (
-    ExampleSpec,
     FinishedQuery,
     Memory,
     Phases,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from fallow.core.load_options import DecimalMark, FileOptions
 from fallow.core.methods import Memo
 from fallow.core.types import SiteId, State, Values
-from fallow.data.loaders.scaling import PixelScale
+from fallow.data.example_spec import ExampleSpec
 from fallow.storage.errors import StorageError
 from fallow.storage.files import load_tree, save_tree, sweep
-from fallow.storage.validation import adapter_of
 
 if TYPE_CHECKING:
     from fallow.experiment.record import (
@@ -88,35 +86,6 @@ class FinishedPhase(PhaseResults):
     """Training phase in the event log; with a folder, the model is a file."""
 
     state: State | SavedModel
-
-
-class ExampleSpec(TypedDict):
-    """Description of the examples for prediction."""
-
-    classes: Sequence[str]  # empty for numbers to predict
-    columns: Sequence[str]  # names of the features of a table, else empty
-    shape: Sequence[int]  # of a row as it was measured
-    # features that are 1 where a cell was empty, each with the column that it marks
-    marks: NotRequired[Sequence[Sequence[str]]]
-    ids: NotRequired[str]  # the column of IDs; without one it is "id"
-    offsets: NotRequired[Sequence[float]]  # what is subtracted from each feature
-    range: NotRequired[Sequence[float]]  # smallest and largest pixel in training
-    pixels: NotRequired[Mapping[str, object]]  # fields of `PixelScale`
-    units: NotRequired[Mapping[str, str]]  # of columns whose cells had one
-    physical_range: NotRequired[
-        Sequence[float]
-    ]  # values of DICOM images that became 0 and 1
-    decimal: NotRequired[DecimalMark]  # of numbers in the text file of training
-    files: NotRequired[FileOptions]  # options by which files are read
-
-
-def scale_of(example_spec: ExampleSpec) -> PixelScale | None:
-    """Return the normalization of the training images, or None."""
-    pixels = example_spec.get("pixels")
-    if pixels is None:
-        return None
-    scale: PixelScale = adapter_of(PixelScale).validate_python(pixels)
-    return scale
 
 
 class FittedEncoder(TypedDict):

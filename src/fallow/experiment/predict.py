@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from fallow.core.load_options import LoadOptions, read_options
+from fallow.core.load_options import LoadOptions
 from fallow.core.model_vectors import Layout
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.optional import import_optional
@@ -21,7 +21,7 @@ from fallow.data.loaders.features import NewRows
 from fallow.encoders.base import EMPTY_CELLS
 from fallow.engine import predict
 from fallow.experiment.encoding import encode_as_trained, shape_seen
-from fallow.experiment.finished import ExampleSpec, TrainedModel, scale_of
+from fallow.experiment.finished import TrainedModel
 from fallow.experiment.methods import ModelMaker
 from fallow.experiment.scale import Scale, in_units
 from fallow.experiment.trained import Trained
@@ -101,7 +101,7 @@ def predict_with(
             f"{target.stem}.csv"
         )
     example_spec = model.saved["example_spec"]
-    rows = read_new_rows(example_spec, data, options)
+    rows = read_rows(data, example_spec, options)
     warnings = [finding.sentence for finding in rows.findings]
     warnings += compare_with_training(model.config, model.saved, rows.x)
     x = rows.x[rows.whole]
@@ -128,28 +128,6 @@ def predict_with(
     write_whole(target, content, mode=mode)
     return Predicted(
         target, len(x), len(rows.names) - len(x), unclear, no_sets, tuple(warnings)
-    )
-
-
-def read_new_rows(
-    example_spec: ExampleSpec, path: Path, options: LoadOptions | None = None
-) -> NewRows:
-    """Read the examples of a file or folder, with ``options`` or as those of training."""
-    if options is None:
-        options = read_options(example_spec.get("files", {}))
-    return read_rows(
-        path,
-        example_spec["columns"],
-        example_spec["shape"],
-        example_spec.get("marks"),
-        ids=example_spec.get("ids", "id"),
-        offsets=example_spec.get("offsets", ()),
-        units=example_spec.get("units", {}),
-        scale=scale_of(example_spec),
-        pixel_range=example_spec.get("range"),
-        physical_range=example_spec.get("physical_range"),
-        expected=example_spec.get("decimal", "auto"),
-        options=options,
     )
 
 

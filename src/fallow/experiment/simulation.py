@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -28,6 +28,7 @@ from fallow.core.names import OWN
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State, Values
 from fallow.data.dataset import Dataset, Task, take_some
+from fallow.data.example_spec import ExampleSpec, describe_examples
 from fallow.engine import row_loss
 from fallow.engine.device import ForwardPasses, SelectionDevice
 from fallow.engine.executors import Device, Executor, build_executor
@@ -43,7 +44,6 @@ from fallow.experiment.environment import Simulation
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import (
-    ExampleSpec,
     FinishedQuery,
     Memory,
     Phases,
@@ -210,30 +210,7 @@ class SimulatedEnvironment:
     @property
     def example_spec(self) -> ExampleSpec:
         """Description of the examples for prediction."""
-        rows = self.dataset
-        details: ExampleSpec = {
-            "classes": rows.classes,
-            "columns": rows.columns,
-            "shape": tuple(rows.x.shape[1:]),
-        }
-        if rows.missing is not None:
-            details["marks"] = [list(mark) for mark in rows.missing.marks]
-        if rows.offsets:
-            details["offsets"] = list(rows.offsets)
-        if rows.pixel_range is not None:
-            details["range"] = list(rows.pixel_range)
-        if rows.scale is not None:
-            details["pixels"] = asdict(rows.scale)
-        units = rows.units
-        if units:
-            details["units"] = units
-        if rows.reading is not None and rows.reading.decimal != "auto":
-            details["decimal"] = rows.reading.decimal
-        if rows.reading is not None and rows.reading.files:
-            details["files"] = dict(rows.reading.files)
-        if rows.physical_range is not None:
-            details["physical_range"] = list(rows.physical_range)
-        return details
+        return describe_examples(self.dataset)
 
     @cached_property
     def variance(self) -> float:

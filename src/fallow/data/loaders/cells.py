@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fallow.data.loaders.dialect import Dialect
+from fallow.data.loaders.marks import Marks
 from fallow.data.loaders.text_rules import (
     EMPTY,
     EXACT,
@@ -28,7 +28,7 @@ EMPTY_CELLS = pa.array(
     sorted({*EMPTY, *map(str.upper, EMPTY), *map(str.capitalize, EMPTY), "NaN", "NaT"})
 )
 """Spellings of empty cells that are found without a look at each distinct text."""
-PLAIN = Dialect()
+PLAIN = Marks()
 """Format of numbers in Python."""
 
 
@@ -181,14 +181,14 @@ def _read_codes(indices: pa.Array, names: Sequence[str]) -> npt.NDArray[Any]:
     return codes
 
 
-def labels_of(cells: pa.ChunkedArray, dialect: Dialect = PLAIN) -> npt.NDArray[Any]:
+def labels_of(cells: pa.ChunkedArray, marks: Marks = PLAIN) -> npt.NDArray[Any]:
     """Return labels: integers, numbers (NaN for unlabeled), or texts ("" for unlabeled)."""
     kind = cells.type
-    has_marks = is_textual(cells) and not dialect.is_plain
-    if has_marks and numbers_of(cells, dialect) is not None:
-        cells = dialect.plain_numbers(pc.utf8_trim_whitespace(cells))
+    has_marks = is_textual(cells) and not marks.is_plain
+    if has_marks and numbers_of(cells, marks) is not None:
+        cells = marks.plain_numbers(pc.utf8_trim_whitespace(cells))
     elif has_marks:
-        return _plain_units(names_of(cells), dialect)
+        return _plain_units(names_of(cells), marks)
     if pa.types.is_integer(kind) and not cells.null_count:
         whole: npt.NDArray[Any] = cells.to_numpy()
         return whole.astype(np.uint64 if kind == pa.uint64() else np.int64)
@@ -197,7 +197,7 @@ def labels_of(cells: pa.ChunkedArray, dialect: Dialect = PLAIN) -> npt.NDArray[A
     return names_of(cells)
 
 
-def _plain_units(names: npt.NDArray[np.str_], dialect: Dialect) -> npt.NDArray[np.str_]:
+def _plain_units(names: npt.NDArray[np.str_], marks: Marks) -> npt.NDArray[np.str_]:
     """Return names with numbers in Python's format, if all are numbers with a unit."""
     distinct, codes = np.unique(names, return_inverse=True)
     texts: list[str] = distinct.tolist()
@@ -205,7 +205,7 @@ def _plain_units(names: npt.NDArray[np.str_], dialect: Dialect) -> npt.NDArray[n
     number_of = {text: part[0] for text, part in parts.items() if part is not None}
     if len(number_of) < len(parts):
         return names
-    plain = plain_texts([number_of.get(text, "") for text in texts], dialect)
+    plain = plain_texts([number_of.get(text, "") for text in texts], marks)
     pairs = zip(texts, plain, strict=True)
     written = [text.replace(number_of.get(text, ""), number, 1) for text, number in pairs]
     return np.array(written, dtype=np.str_)[codes]
@@ -231,7 +231,7 @@ def find_levels(cells: pa.ChunkedArray) -> Levels:
     return Levels(names, recode[indices], words)
 
 
-def numbers_of(cells: pa.ChunkedArray, dialect: Dialect) -> Numbers | None:
+def numbers_of(cells: pa.ChunkedArray, marks: Marks) -> Numbers | None:
     """Return the numbers in cells, (n,) with NaN for an empty cell; None if one is text.
 
     Numbers are those of CSV programs: ``1_0``, ``0x1F`` and full-width digits are text.
@@ -240,16 +240,16 @@ def numbers_of(cells: pa.ChunkedArray, dialect: Dialect) -> Numbers | None:
         return _to_float64(cells)
     if not is_textual(cells):
         return None
-    numbers = _cast(cells, dialect)
+    numbers = _cast(cells, marks)
     if numbers is None:
         trimmed = pc.utf8_trim_whitespace(cells)
         is_missing = pc.is_in(trimmed, value_set=EMPTY_CELLS)
-        numbers = _cast(pc.if_else(is_missing, None, trimmed), dialect)
+        numbers = _cast(pc.if_else(is_missing, None, trimmed), marks)
     return numbers
 
 
-def _cast(cells: pa.ChunkedArray, dialect: Dialect) -> Numbers | None:
-    plain = dialect.plain_numbers(cells)
+def _cast(cells: pa.ChunkedArray, marks: Marks) -> Numbers | None:
+    plain = marks.plain_numbers(cells)
     try:
         numbers = _to_float64(plain.cast(pa.float64()))
     except pa.ArrowInvalid:
@@ -291,30 +291,28 @@ class Written(NamedTuple):
     is_truth: bool  # some were "true" or "false"
 
 
-def read_written(levels: Levels, dialect: Dialect) -> Written | None:
+def read_written(levels: Levels, marks: Marks) -> Written | None:
     """Return Booleans, numbers with spaces, and numbers with one unit; None for other texts."""
     digits = [TRUTH_DIGITS.get(name.lower(), name) for name in levels.names]
     truths = [number_in(digit) for digit in digits]
     if digits != levels.names and set(truths) <= {0.0, 1.0}:
         return Written(_spread(truths, levels), "", is_truth=True)
-    plain = [number_in(text) for text in plain_texts(levels.names, dialect)]
+    plain = [number_in(text) for text in plain_texts(levels.names, marks)]
     if None not in plain:
         return Written(_spread(plain, levels), "", is_truth=False)
     parts = [part for part in map(split_unit, levels.names) if part is not None]
     if len(parts) < len(levels.names) or len({unit for _, unit in parts}) != 1:
         return None
-    measured = [
-        number_in(text) for text in plain_texts([text for text, _ in parts], dialect)
-    ]
+    measured = [number_in(text) for text in plain_texts([text for text, _ in parts], marks)]
     if None in measured:
         return None
     return Written(_spread(measured, levels), parts[0][1], is_truth=False)
 
 
-def plain_texts(texts: Sequence[str], dialect: Dialect) -> list[str]:
+def plain_texts(texts: Sequence[str], marks: Marks) -> list[str]:
     """Return texts with their numbers in Python's format."""
     cells = pa.chunked_array([pa.array(texts, pa.string())])
-    plain: list[str] = dialect.plain_numbers(cells).to_pylist()
+    plain: list[str] = marks.plain_numbers(cells).to_pylist()
     return plain
 
 

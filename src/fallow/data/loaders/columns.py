@@ -32,8 +32,8 @@ from fallow.data.loaders.cells import (
     read_written,
     texts_of,
 )
-from fallow.data.loaders.dialect import Dialect
 from fallow.data.loaders.hashing import hash_texts
+from fallow.data.loaders.marks import Marks
 from fallow.data.loaders.numbers import (
     SMALLEST,
     choose_offset,
@@ -147,7 +147,7 @@ class Setting:
     name: str
     file: str
     must: bool = False
-    dialect: Dialect = Dialect()
+    marks: Marks = Marks()
     keeps_constant: bool = False
     enough: int = ENOUGH
     merge: bool = False
@@ -225,7 +225,7 @@ def _recognize(cells: pa.ChunkedArray, setting: Setting) -> Column:
         return setting.leave_out("date", describe_dates([first]), cells.null_count)
     if pa.types.is_float32(cells.type):
         return _recognize_numbers(cells, read_float32(cells), setting)
-    numbers = numbers_of(cells, setting.dialect)
+    numbers = numbers_of(cells, setting.marks)
     if numbers is not None:
         return _recognize_numbers(cells, numbers, setting)
     levels = find_levels(cells)
@@ -251,7 +251,7 @@ def _recognize_written_numbers(
 
     Raises ValueError for text among numbers.
     """
-    written = read_written(levels, setting.dialect)
+    written = read_written(levels, setting.marks)
     if written is None:
         _check_mixed(levels, setting)
         return None
@@ -399,7 +399,7 @@ def _check_mixed(levels: Levels, setting: Setting) -> None:
     """Raise ValueError for text among numbers, unless the values are few enough for
     categories.
     """
-    as_number = [number_in(text) for text in plain_texts(levels.names, setting.dialect)]
+    as_number = [number_in(text) for text in plain_texts(levels.names, setting.marks)]
     codes = levels.codes
     counts = np.bincount(codes[codes >= 0], minlength=len(as_number))  # rows per level
     is_text = np.array([number is None for number in as_number])
@@ -524,7 +524,7 @@ def _find_words_among_numbers(
     """
     column = f"column {setting.name!r}"
     names = list(counts)
-    plain = plain_texts(names, setting.dialect)
+    plain = plain_texts(names, setting.marks)
     words = [
         name for name, text in zip(names, plain, strict=True) if number_in(text) is None
     ]

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fallow.core.missing import BUCKETS, find_text_columns, name_buckets
 from fallow.core.suggestions import require_known
+from fallow.data.example_spec import ExampleSpec
 from fallow.data.loaders.cells import (
     Levels,
     Numbers,
@@ -25,22 +26,15 @@ from fallow.data.loaders.text_rules import is_empty, merge_names, number_in
 Features = npt.NDArray[np.float32]
 
 
-def encode_features(
-    table: Table,
-    columns: Sequence[str],
-    marked: Mapping[str, str],
-    offsets: Sequence[float],
-    units: Mapping[str, str],
-    *,
-    merge: bool = False,
-) -> Features:
-    """Return the features (n, len(columns)) of a table, NaN for empty cells.
+def encode_features(table: Table, spec: ExampleSpec, *, merge: bool = False) -> Features:
+    """Return the features (n, d) of a table, NaN for empty cells.
 
-    columns: names of features, ``column=level`` for one level of a text column. marked: columns
-    of the indicator features of empty cells. offsets: (d,) or (). units: unit
-    that the cells of a column may have. merge: texts that differ from a level only in their writing
-    are that level.
+    merge: texts that differ from a level only in their writing are that level.
     """
+    columns = spec["columns"]
+    marked = {mark[0]: mark[1] for mark in spec.get("marks", ())}
+    offsets = spec.get("offsets", ())
+    units = spec.get("units", {})
     written = find_text_columns(columns)
     hashed = {feature for column in written for feature in name_buckets(column)}
     known_levels: dict[str, dict[str, int]] = {}  # column -> level -> index of the feature
@@ -101,7 +95,7 @@ def read_numbers(
     if numbers is not None:
         return numbers
     levels = levels_of(table, column)
-    written = read_written(levels, table.dialect)
+    written = read_written(levels, table.marks.of(column))
     if written is not None and written.unit in ("", unit):
         return written.numbers
     is_text = np.array([*(number_in(name) is None for name in levels.names), False])

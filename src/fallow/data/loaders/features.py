@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
@@ -14,21 +13,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.core.load_options import DEFAULTS, DecimalMark, LoadOptions
+from fallow.core.load_options import LoadOptions
 from fallow.core.suggestions import require_known
+from fallow.data.example_spec import ExampleSpec, marks_of, options_of, scale_of
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.images import list_files, name_pages, read_images
 from fallow.data.loaders.numbers import subtract_offsets
-from fallow.data.loaders.scaling import PixelScale, scale_as_trained
+from fallow.data.loaders.scaling import scale_as_trained
 from fallow.data.loaders.text_rules import check_names
 from fallow.data.reading import Finding
 from fallow.storage.files import find_existing
 
 if TYPE_CHECKING:
     from narwhals.stable.v2.typing import IntoDataFrame
-
-
-NO_UNITS: Mapping[str, str] = MappingProxyType({})
 
 
 @final
@@ -48,59 +45,37 @@ class NewRows:
     findings: tuple[Finding, ...] = ()
 
 
-def read_rows(
-    path: Path,
-    columns: Sequence[str],
-    shape: Sequence[int],
-    marks: Sequence[Sequence[str]] | None = None,
-    ids: str = "id",
-    offsets: Sequence[float] = (),
-    units: Mapping[str, str] = NO_UNITS,
-    scale: PixelScale | None = None,
-    pixel_range: Sequence[float] | None = None,
-    physical_range: Sequence[float] | None = None,
-    expected: DecimalMark = "auto",
-    options: LoadOptions = DEFAULTS,
-) -> NewRows:
+def read_rows(path: Path, spec: ExampleSpec, options: LoadOptions | None = None) -> NewRows:
     """Read the examples of a table, a .npz file, or all images below a folder.
 
-    columns: features of the trained model, ``name=level`` for a text column; other columns
-    of the file (labels, names) are ignored. An empty cell or NaN is a missing feature.
-    marks: indicator features of empty cells, with their columns, if the model was trained
-    with empty cells and imputes them; None otherwise. ids: the column of IDs of a table; a
-    .npz file has them in the array ``ids``. offsets: see `Dataset.offsets`. units: those of
-    the columns whose cells had one. scale, pixel_range: see `scale_as_trained`.
-    physical_range: see `Dataset.physical_range`. expected: the decimal mark of training, for a text
-    file whose cells do not tell theirs. options: ``pages``, and how a table is written. Raises
-    ValueError for a missing column, a cell that is not a finite number or a known text, a
-    different shape, and if every example has a missing feature.
+    Other columns of a table (labels, names) are ignored.  IDs of a .npz file are in its array
+    ``ids``.  An empty cell or NaN is a missing feature.
+
+    spec: of the examples of training.  options: how files are read, instead of as those of
+    training.  Raises ValueError for a missing column, a cell that is not a finite number or a known
+    text, a different shape, and if every example has a missing feature.
     """
     find_existing(path)
     named_by = "row"
     names: Sequence[object] | None = None
     findings: Sequence[Finding] = ()
-    marked = {mark[0]: mark[1] for mark in marks or ()}
+    options = options or options_of(spec)
+    ids = spec.get("ids", "id")
+    shape = spec["shape"]
     if path.is_dir():
-        named_by, names, x = _read_images(path, shape, physical_range, options)
+        named_by, names, x = _read_images(path, spec, options)
+        scale = scale_of(spec)
         if scale is not None:
             x = torch.from_numpy(scale.normalize(x.numpy()))
     elif path.suffix.lower() == ".npz":
-        rows = read_array_rows(
-            path,
-            shape,
-            "ids",
-            columns=columns,
-            offsets=offsets,
-            scale=scale,
-            pixel_range=pixel_range,
-        )
+        rows = read_array_rows(path, spec, "ids")
         x = rows.x
         if rows.finding is not None and rows.finding.severity == "warning":
             findings = [rows.finding]
         if "ids" in rows.texts:
             named_by = ids
             names = rows.texts["ids"]
-    elif not columns:
+    elif not spec["columns"]:
         raise ValueError(
             f"the model was not trained on a table; give {path.stem}.npz with x, or a "
             "folder of images"
@@ -109,12 +84,9 @@ def read_rows(
         from fallow.data.loaders.encoding import encode_features
         from fallow.data.loaders.table_files import read_file
 
-        table = read_file(path, options=options, expected=expected)
+        table = read_file(path, options=options, expected=marks_of(spec))
         findings = [item for item in table.findings if item.severity == "warning"]
-        features = encode_features(
-            table, columns, marked, offsets, units, merge=options.merge
-        )
-        x = torch.from_numpy(features)
+        x = torch.from_numpy(encode_features(table, spec, merge=options.merge))
         if ids in table.columns:
             named_by = ids
             names = table.texts(ids)
@@ -126,7 +98,7 @@ def read_rows(
     if bool(torch.isinf(x).any()):
         raise ValueError(f"{path.name} has infinite features; correct them")
     whole = ~torch.isnan(x).flatten(1).any(1)
-    if marks is not None:  # the model imputes missing values
+    if "marks" in spec:  # the model imputes missing values
         whole[:] = True
     if not bool(whole.any()):
         raise ValueError(f"{path.name} has no row without missing features; fill some in")
@@ -136,25 +108,20 @@ def read_rows(
 
 
 def _read_images(
-    folder: Path,
-    shape: Sequence[int],
-    physical_range: Sequence[float] | None,
-    options: LoadOptions,
+    folder: Path, spec: ExampleSpec, options: LoadOptions
 ) -> tuple[str, Sequence[object] | None, Tensor]:
     """Read all images below a folder in the shape (channels, height, width) of the model."""
     files = list_files(folder, "**/*")
     if not files:
         raise ValueError(f"{folder} contains no images; give a folder that contains some")
+    shape = spec["shape"]
     channels: int | None = None
     size: tuple[int, int] | None = None
     if len(shape) == 3:
         channels = shape[0]
         size = (shape[1], shape[2])
-    black_and_white = None
-    if physical_range is not None:
-        low, high = physical_range
-        black_and_white = (low, high)
-    stack = read_images(files, channels, size, black_and_white, options.pages)
+    physical_range = spec.get("physical_range")
+    stack = read_images(files, channels, size, physical_range, options.pages)
     if stack.physical_range is not None and physical_range is None:
         raise ValueError(
             f"{folder.name} has DICOM images with physical units, and the images of training "
@@ -174,29 +141,21 @@ class ArrayRows(NamedTuple):
     arrays: dict[str, npt.NDArray[Any]]
 
 
-def read_array_rows(
-    path: Path,
-    shape: Sequence[int],
-    *names: str,
-    columns: Sequence[str] = (),
-    offsets: Sequence[float] = (),
-    scale: PixelScale | None = None,
-    pixel_range: Sequence[float] | None = None,
-) -> ArrayRows:
+def read_array_rows(path: Path, spec: ExampleSpec, *names: str) -> ArrayRows:
     """Read the array ``x`` of a .npz file, and those of ``names`` that it has.
 
-    shape: of an example as the model takes it. columns: names of its features, by which those of a
-    file with the array ``columns`` are ordered. offsets: see `Dataset.offsets`. scale,
-    pixel_range: see `scale_as_trained`. Raises ValueError for a file without x, and for arrays of
-    another length.
+    The features of a file with the array ``columns`` are ordered as those of the model.  Raises
+    ValueError for a file without x, and for arrays of another length.
     """
     arrays = read_arrays(path)
     require_known("x", arrays, f"{path.name} has no array 'x'")
     x = arrays["x"]
-    if columns and "columns" in arrays:
-        x = _order_columns(path, x, arrays["columns"], columns)
-    shifted = subtract_offsets(x, offsets)
-    numbers, finding = scale_as_trained(shifted, shape, path.name, scale, pixel_range)
+    if spec["columns"] and "columns" in arrays:
+        x = _order_columns(path, x, arrays["columns"], spec["columns"])
+    shifted = subtract_offsets(x, spec.get("offsets", ()))
+    numbers, finding = scale_as_trained(
+        shifted, spec["shape"], path.name, scale_of(spec), spec.get("range")
+    )
     texts: dict[str, list[str]] = {}
     for name in names:
         if name not in arrays:
@@ -235,30 +194,18 @@ def text_of(value: object) -> str:
 
 
 def read_features(
-    df: IntoDataFrame,
-    columns: Sequence[str],
-    name: str = "frame",
-    marks: Sequence[Sequence[str]] = (),
-    offsets: Sequence[float] = (),
-    units: Mapping[str, str] = NO_UNITS,
-    *,
-    merge: bool = False,
-    expected: DecimalMark = "auto",
+    df: IntoDataFrame, spec: ExampleSpec, name: str = "frame"
 ) -> npt.NDArray[np.float32]:
     """Return the features on which a model was trained: (n, d); NaN for missing values.
 
-    columns: names of features, ``column=level`` for one level of a text column.  Other columns are
-    ignored.  marks: indicator features of empty cells, with their columns.  offsets: see
-    `Dataset.offsets`.  units: those of the columns whose cells had one.  merge: see
-    `encode_features`.  expected: the decimal mark of training.  Raises ValueError for a missing
-    column and for text that the model does not know.
+    Other columns are ignored.  Raises ValueError for a missing column and for text that the model
+    does not know.
     """
     from fallow.data.loaders.encoding import encode_features
     from fallow.data.loaders.table_files import table_of_frame
 
-    marked = {mark[0]: mark[1] for mark in marks}
-    table = table_of_frame(df, name, expected=expected)
-    return encode_features(table, columns, marked, offsets, units, merge=merge)
+    table = table_of_frame(df, name, expected=marks_of(spec))
+    return encode_features(table, spec, merge=options_of(spec).merge)
 
 
 def is_frame(value: object) -> bool:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fallow.core.load_options import (
-    DecimalMark,
+    KnownMarks,
     LoadKeywords,
     LoadOptions,
     build_options,
@@ -86,7 +86,7 @@ def _read_frame(
     name: str,
     known: Collection[str],
     options: LoadOptions,
-    expected: DecimalMark,
+    expected: KnownMarks,
 ) -> Table:
     """Read a frame; numbers in its texts have marks only if the options name one."""
     return table_of_frame(frame, name, known, options.decimal)

@@ -564,7 +564,7 @@ def _read_listed(
             note(f"regression targets were read from {table.name}"),
             *(
                 replace(doubt, fix=IN_LIST)
-                for doubt in cells.dialect.find_doubt(table.name)
+                for doubt in cells.marks.warn_of_doubt(table.name)
             ),
             *stack.findings,
         ),

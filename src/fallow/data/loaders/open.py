@@ -17,8 +17,8 @@ from torch import Tensor
 from fallow.catalog import advise_name, find_by_path, is_named
 from fallow.core.load_options import (
     DEFAULTS,
-    DecimalMark,
     Kind,
+    KnownMarks,
     LoadKeywords,
     LoadOptions,
     build_options,
@@ -313,7 +313,7 @@ def from_table(
 
 
 def from_sources(
-    sources: Sequence[Callable[[DecimalMark], Table]], options: LoadOptions, name: str
+    sources: Sequence[Callable[[KnownMarks], Table]], options: LoadOptions, name: str
 ) -> Dataset:
     """Create a dataset from functions that read a table and, if there are two, a test table."""
     from fallow.data.loaders.table import read_table

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fallow.core.load_options import DecimalMark, LoadOptions, list_of_files
+from fallow.core.load_options import UNKNOWN_MARKS, KnownMarks, LoadOptions, list_of_files
 from fallow.core.missing import Missing
 from fallow.core.suggestions import nearest_column, require_known
 from fallow.data.loaders.cells import (
@@ -31,7 +31,7 @@ from fallow.data.loaders.columns import (
     keep_at_least_one,
     recognize_column,
 )
-from fallow.data.loaders.dialect import Dialect
+from fallow.data.loaders.marks import Marks
 from fallow.data.loaders.table_files import Table
 from fallow.data.loaders.text_rules import (
     is_long_number,
@@ -105,8 +105,8 @@ class TableArrays:
     missing: Missing | None = None
 
 
-Source = Callable[[DecimalMark], Table]
-"""Function that reads a file or a frame, with the decimal mark that ambiguous cells have."""
+Source = Callable[[KnownMarks], Table]
+"""Function that reads a file or a frame, with the marks that ambiguous cells have."""
 
 
 def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
@@ -120,11 +120,11 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
     tables = _read_sources(sources, options)
     name = tables[0].name
     rows = tables[0].n_rows
-    dialect = tables[0].dialect
+    marks = tables[0].marks
     findings = [finding for table in tables for finding in table.findings]
     cells = _join_tables(tables)
     tables.clear()  # columns are dropped as soon as they are features
-    y = labels_of(cells[label], dialect)
+    y = labels_of(cells[label], marks.of(label))
     sites = _read_names("site", options.site, cells, name, options.merge, findings)
     groups = _read_names("group", options.group, cells, name, options.merge, findings)
     row_names, id_column = _find_row_names(cells, options)
@@ -135,7 +135,7 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
     declared = [_declare(named, roles[named], cells[named]) for named in roles]
     for named in roles:
         del cells[named]
-    columns, omitted = _recognize_columns(cells, options, name, dialect)
+    columns, omitted = _recognize_columns(cells, options, name, marks)
     reads = [*(column.read for column in columns), *omitted]
     for column in columns:
         findings += column.findings
@@ -147,9 +147,7 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
 
     n = len(y)
     rows_at = count_at(sites, np.ones(n, dtype=np.bool_))
-    reading = Reading(
-        name, rows_at, decimal=dialect.known_decimal, files=list_of_files(options)
-    )
+    reading = Reading(name, rows_at, marks=marks.known, files=list_of_files(options))
     keep = np.ones(n, dtype=np.bool_)
     if options.drop_rows:
         keep = ~_find_lacking_rows(columns)
@@ -216,24 +214,20 @@ def _read_sources(sources: Sequence[Source], options: LoadOptions) -> list[Table
 
     Raises ValueError for a test table with another one.
     """
-    first = _read_checked(sources[0]("auto"), options)
+    first = _read_checked(sources[0](UNKNOWN_MARKS), options)
     tables = [first]
-    mark = first.dialect.known_decimal
+    marks = first.marks
     for source in sources[1:]:
-        test = _read_checked(source(mark), options)
-        own_mark = test.dialect.known_decimal
-        if "auto" not in (mark, own_mark) and own_mark != mark:
+        test = _read_checked(source(first.marks.known), options)
+        decimals = {first.marks.known.decimal, test.marks.known.decimal}
+        if decimals == {".", ","}:
             raise ValueError(
-                f"{test.name}: the decimal mark is {own_mark!r}, and that of {first.name} is "
-                f"{mark!r}; write both alike"
+                f"{test.name}: the decimal mark is {test.marks.decimal!r}, and that of "
+                f"{first.name} is {first.marks.decimal!r}; write both alike"
             )
         tables.append(test)
-    last = tables[-1].dialect
-    if mark == "auto":  # no number of the first table has a mark
-        tables[0] = replace(first, dialect=last)
-    elif not first.dialect.thousands:
-        both = replace(first.dialect, thousands=last.thousands)
-        tables[0] = replace(first, dialect=both)
+        marks = marks.join(test.marks)
+    tables[0] = replace(first, marks=marks)
     return tables
 
 
@@ -362,7 +356,7 @@ def _declare(name: str, role: Role, cells: pa.ChunkedArray) -> ColumnRead:
 
 
 def _recognize_columns(
-    cells: Cells, options: LoadOptions, file: str, dialect: Dialect
+    cells: Cells, options: LoadOptions, file: str, marks: Marks
 ) -> tuple[list[Column], list[ColumnRead]]:
     """Recognize each column; also return the declarations of those that the user omitted.
 
@@ -381,7 +375,11 @@ def _recognize_columns(
             omitted.append(ColumnRead(name, "text", "left out", reason=reason))
             continue
         setting = Setting(
-            name, file, must=name in options.columns, dialect=dialect, merge=options.merge
+            name,
+            file,
+            must=name in options.columns,
+            marks=marks.of(name),
+            merge=options.merge,
         )
         columns.append(recognize_column(column_cells, setting))
         del column_cells

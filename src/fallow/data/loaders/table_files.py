@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -11,7 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fallow.core.load_options import DEFAULTS, DecimalMark, LoadOptions
+from fallow.core.load_options import (
+    DEFAULTS,
+    UNKNOWN_MARKS,
+    DecimalMark,
+    KnownMarks,
+    LoadOptions,
+)
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import require_known
 from fallow.core.wording import compose, join_some
@@ -26,7 +32,8 @@ from fallow.data.loaders.cells import (
     texts_of,
 )
 from fallow.data.loaders.delimited import read_delimited
-from fallow.data.loaders.dialect import Dialect, settle_marks, sniff
+from fallow.data.loaders.dialect import sniff
+from fallow.data.loaders.marks import Marks, detect_marks, give_marks
 from fallow.data.loaders.text_rules import (
     check_names,
     is_empty,
@@ -67,13 +74,13 @@ class Table:
     """Columns of a file or a frame as they were read, before any role or kind.
 
     columns: cells by the name of the column, in the types of `fallow.data.loaders.cells.simplify`.
-    dialect: format of a text file.
+    marks: those of the numbers in its texts.
     """
 
     name: str
     columns: dict[str, pa.ChunkedArray]
     findings: tuple[Finding, ...] = ()
-    dialect: Dialect = field(default_factory=Dialect)
+    marks: Marks = Marks()
 
     @property
     def n_rows(self) -> int:
@@ -94,25 +101,25 @@ class Table:
         texts = self.texts(column)
         if not is_textual(self.columns[column]):
             return texts
-        return plain_texts(texts, self.dialect)
+        return plain_texts(texts, self.marks.of(column))
 
     def numbers(self, column: str) -> Numbers | None:
         """Return the numbers in a column, NaN for empty cells; None if it has texts."""
         require_known(column, self.columns, f"{self.name} has no column {column!r}")
-        return numbers_of(self.columns[column], self.dialect)
+        return numbers_of(self.columns[column], self.marks.of(column))
 
 
 def read_file(
     path: Path,
     notify: ReportBytes = ignore_bytes,
     options: LoadOptions = DEFAULTS,
-    expected: DecimalMark = "auto",
+    expected: KnownMarks = UNKNOWN_MARKS,
 ) -> Table:
     """Read the columns of a table.
 
     options: the decimal mark, and the part of an Excel file, see
-    `fallow.data.loaders.workbook.read_sheet`. expected: the decimal mark if the cells of a text
-    file do not tell it. Raises ValueError with the name of the file, and the row of the error.
+    `fallow.data.loaders.workbook.read_sheet`. expected: marks of the training data, if
+    the texts do not tell theirs. Raises ValueError with the name of the file, and the row of the error.
     """
     check_no_pipe(path)
     ending = path.suffix.lower()
@@ -121,28 +128,26 @@ def read_file(
     elif ending in EXCEL_FILES:
         table = _read_excel(path, options, expected)
     elif ending in PARQUET_FILES:
-        table = _choose_dialect(_read_parquet(path), options.decimal, expected)
+        table = _add_marks(_read_parquet(path), options.decimal, expected)
     else:
-        table = _choose_dialect(_read_feather(path), options.decimal, expected)
+        table = _add_marks(_read_feather(path), options.decimal, expected)
     if not table.columns or table.n_rows == 0:
         raise ValueError(f"{path.name} has no rows; give a header and at least one row")
     _check_repeated_header(table)
     return table
 
 
-def _choose_dialect(table: Table, decimal: DecimalMark, expected: DecimalMark) -> Table:
-    """Return a table of no text file with the format of numbers in its texts.
+def _add_marks(table: Table, decimal: DecimalMark, expected: KnownMarks) -> Table:
+    """Return a table of no text file with the marks of numbers in its texts.
 
-    decimal, expected: see `settle_marks`. Without either, numbers are in Python's format.
+    decimal, expected: see `detect_marks`. Without either, numbers are in Python's format.
     """
-    if decimal != "auto":
-        thousands = "." if decimal == "," else ","
-        dialect = Dialect(decimal=decimal, thousands=thousands, is_marked=True)
-        return replace(table, dialect=dialect)
-    if expected == "auto":
+    if decimal == "auto" and expected == UNKNOWN_MARKS:
         return table
-    texts = filter(is_textual, table.columns.values())
-    return replace(table, dialect=settle_marks(table.dialect, texts, decimal, expected))
+    texts = {name: cells for name, cells in table.columns.items() if is_textual(cells)}
+    if decimal != "auto":
+        return replace(table, marks=give_marks(decimal, texts))
+    return replace(table, marks=detect_marks(texts, ",", expected=expected))
 
 
 def _check_repeated_header(table: Table) -> None:
@@ -165,54 +170,57 @@ def _check_repeated_header(table: Table) -> None:
 
 
 def _read_text(
-    path: Path, notify: ReportBytes, decimal: DecimalMark, expected: DecimalMark
+    path: Path, notify: ReportBytes, decimal: DecimalMark, expected: KnownMarks
 ) -> Table:
     dialect = sniff(path)
     cells, findings = read_delimited(path, dialect, notify)
-    dialect = settle_marks(dialect, cells.columns, decimal, expected)
     columns = dict(zip(cells.column_names, cells.columns, strict=True))
+    marks = detect_marks(columns, dialect.separator, decimal, expected)
     return Table(
         name=path.name,
         columns=columns,
         findings=(
-            *dialect.find_doubt(path.name),
+            *marks.warn_of_doubt(path.name),
             *list_notes(dialect.notes(path.name)),
+            *marks.notes(path.name),
             *findings,
         ),
-        dialect=dialect,
+        marks=marks,
     )
 
 
-def _read_excel(path: Path, options: LoadOptions, expected: DecimalMark) -> Table:
+def _read_excel(path: Path, options: LoadOptions, expected: KnownMarks) -> Table:
     read = read_sheet(path, options.sheet, options.header_row)
     names = name_columns(read.header, path.name)
     values = [[row[index] for row in read.rows] for index in range(len(names))]
     texts = [[cell for cell in cells if isinstance(cell, str)] for cells in values]
-    cells_of_texts = [pa.chunked_array([pa.array(part, pa.string())]) for part in texts]
+    cells_of_texts = {
+        name: pa.chunked_array([pa.array(part, pa.string())])
+        for name, part in zip(names, texts, strict=True)
+    }
     # texts with commas are those of a program that separates cells by semicolons
-    format_of_texts = Dialect(separator=";")
-    dialect = settle_marks(format_of_texts, cells_of_texts, options.decimal, expected)
+    marks = detect_marks(cells_of_texts, ";", options.decimal, expected)
     columns: dict[str, pa.ChunkedArray] = {}
     converted: list[str] = []
     for name, cells, part in zip(names, values, texts, strict=True):
-        number_of = _read_marked(part, dialect)
+        number_of = _read_marked(part, marks.of(name))
         if number_of:
             converted.append(name)
         columns[name] = cells_of_values(
             [number_of.get(cell, cell) if isinstance(cell, str) else cell for cell in cells]
         )
-    findings = [*dialect.find_doubt(path.name), *read.findings]
-    if converted and dialect.decimal == "," and not dialect.doubt:
+    findings = [*marks.warn_of_doubt(path.name), *read.findings]
+    if converted and marks.decimal == "," and not marks.doubt:
         sentence = f"{path.name}: texts with a decimal comma were read as numbers in "
         state = warning if options.decimal == "auto" else note
         findings.append(state(sentence + join_some(converted), "decimal='.'"))
-    return Table(path.name, columns, tuple(findings), dialect)
+    return Table(path.name, columns, tuple(findings), marks)
 
 
-def _read_marked(texts: Sequence[str], dialect: Dialect) -> dict[str, float | None]:
+def _read_marked(texts: Sequence[str], marks: Marks) -> dict[str, float | None]:
     """Return the number in each text if all are numbers, some with other marks than Python's."""
     distinct = list({*texts})
-    plain = plain_texts([text.strip() for text in distinct], dialect)
+    plain = plain_texts([text.strip() for text in distinct], marks)
     if all(text.strip() == number for text, number in zip(distinct, plain, strict=True)):
         return {}
     number_of = {
@@ -356,11 +364,12 @@ def table_of_frame(
     name: str,
     known: Collection[str] | None = None,
     decimal: DecimalMark = "auto",
-    expected: DecimalMark = "auto",
+    expected: KnownMarks = UNKNOWN_MARKS,
 ) -> Table:
     """Return the columns of a frame by their names as text; only those that are ``known``.
 
-    decimal: the decimal mark of numbers in texts. expected: the mark if the texts do not tell it.
+    decimal: the decimal mark of numbers in texts. expected: marks if the texts do not tell
+    theirs.
     Raises ValueError for equal names, and for a column that cannot be read.
     """
     import narwhals.stable.v2 as nw
@@ -372,7 +381,7 @@ def table_of_frame(
     for index, column in enumerate(names):
         if known is None or column in known:
             columns[column] = _cells_of_series(frame[:, index], column, name)
-    return _choose_dialect(Table(name, columns), decimal, expected)
+    return _add_marks(Table(name, columns), decimal, expected)
 
 
 def _cells_of_series(values: nw.Series[Any], column: str, name: str) -> pa.ChunkedArray:

@@ -19,6 +19,7 @@ from fallow.core.missing import Missing
 from fallow.core.model_vectors import Layout
 from fallow.core.refusal import RunHalted, explain_errors
 from fallow.core.types import SiteId, State, Tree, Values
+from fallow.data.example_spec import ExampleSpec
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotator_values import ALLOWED, TESTS
 from fallow.deployment.building import BuiltStudy
@@ -29,7 +30,6 @@ from fallow.deployment.coordinator.scores import score_counts, score_totals
 from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import (
-    ExampleSpec,
     FinishedQuery,
     Memory,
     Phases,

@@ -60,7 +60,7 @@ def answer(annotator: Annotator, form: Form, views: Page, row: Row) -> Response:
         raise Mistake("This example was not selected for labeling. Nothing was saved.")
     seen = field(form, "seen")
     try:
-        value = value_of(form, views.queue.schema, views.queue.rows.decimal)
+        value = value_of(form, views.queue.schema, views.queue.rows.marks.decimal)
         outcome = views.queue.answer(row, value, annotator, seen, obstacle_of(form))
     except ValueError as error:
         now = views.queue.task(row) or asked
@@ -103,7 +103,7 @@ def resolve(annotator: Annotator, form: Form, views: Page, row: Row) -> Response
     """Resolve a conflict."""
     seen = field(form, "seen")
     try:
-        value = value_of(form, views.queue.schema, views.queue.rows.decimal)
+        value = value_of(form, views.queue.schema, views.queue.rows.marks.decimal)
         views.queue.resolve(row, value, annotator, seen)
     except ValueError as error:
         return views.conflict_list(annotator, 409, alert=str(error))

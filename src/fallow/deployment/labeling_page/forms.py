@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from fastapi import Request
 
 from fallow.core.load_options import DecimalMark
-from fallow.data.loaders.dialect import GROUPED
+from fallow.data.loaders.marks import GROUPED
 from fallow.deployment.labeling_page.languages import Mistake
 from fallow.deployment.ledger.labeling_tasks import REASONS
 from fallow.deployment.schema import LARGEST, Schema

@@ -617,7 +617,7 @@ class Host:
             seal=self._folder.keys.seal_public,
             path=self._folder.path,
             bounds=self._task_limits(),
-            decimal=self._folder.rows.decimal,
+            marks=self._folder.rows.marks,
         )
 
     def _task_limits(self) -> TaskLimits:

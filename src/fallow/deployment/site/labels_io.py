@@ -33,7 +33,7 @@ from typing import Annotated, Literal, final
 from pydantic import Field, with_config
 
 from fallow.core.load_options import DecimalMark
-from fallow.data.loaders.dialect import COMMA, GROUPED, POINT
+from fallow.data.loaders.marks import GROUPED, find_decimal
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.labeling_tasks import (
     LabelAnswer,
@@ -273,7 +273,7 @@ def _parse_file(
         entries = read_lines(path, by, _other_names(schema, by))
     decimal: DecimalMark = "."
     if tool is None:
-        decimal = _find_decimal([cells["label"] for _, cells in entries])
+        decimal = find_decimal([cells["label"] for _, cells in entries])
     for location, cells in entries:
         if not cells["label"]:
             parsed.empty += 1
@@ -415,21 +415,6 @@ def _find_row(
             "row"
         )
     return row
-
-
-def _find_decimal(texts: Sequence[str]) -> DecimalMark:
-    """Return the only decimal mark that labels show, "auto" for none or both.
-
-    >>> _find_decimal(["3,25", "1.234"]), _find_decimal(["1.234", "5"])
-    (',', 'auto')
-    """
-    marks: set[DecimalMark] = set()
-    for text in texts:
-        if COMMA.fullmatch(text) and not GROUPED[","].fullmatch(text):
-            marks.add(",")
-        if POINT.fullmatch(text) and not GROUPED["."].fullmatch(text):
-            marks.add(".")
-    return marks.pop() if len(marks) == 1 else "auto"
 
 
 def _parse_label(

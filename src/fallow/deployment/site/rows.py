@@ -15,7 +15,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.core.load_options import DEFAULTS, DecimalMark, LoadOptions, check_applies
+from fallow.core.load_options import (
+    DEFAULTS,
+    UNKNOWN_MARKS,
+    KnownMarks,
+    LoadOptions,
+    check_applies,
+)
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import count_noun, join_some
@@ -84,8 +90,8 @@ class SiteRows:
         Group of each row, such as its patient, or None.
     is_page
         Whether the image of each row is one page of its file; empty if none is.
-    decimal
-        Decimal mark of the numbers in a text file, "auto" if no number has a mark.
+    marks
+        Marks of the numbers in the file of a table.
     """
 
     x: Tensor
@@ -99,7 +105,7 @@ class SiteRows:
     columns: tuple[ColumnRead, ...] = ()
     groups: tuple[str, ...] | None = None
     is_page: tuple[bool, ...] = ()
-    decimal: DecimalMark = "auto"
+    marks: KnownMarks = UNKNOWN_MARKS
 
     @property
     def group_numbers(self) -> Tensor | None:
@@ -352,7 +358,7 @@ def _read_table(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
         n_left_out=n_missing,
         columns=(*read, *passed_over),
         groups=groups,
-        decimal=table.dialect.known_decimal,
+        marks=table.marks.known,
     )
 
 
@@ -372,7 +378,7 @@ def _list_labels(table: Table, schema: Schema) -> list[str]:
     cells = table.texts(schema.label)
     if not schema.classes and is_textual(table.columns[schema.label]):
         bare = [_without_unit(cell, schema.unit) for cell in cells]
-        cells = plain_texts(bare, table.dialect)
+        cells = plain_texts(bare, table.marks.of(schema.label))
     known = {*schema.classes}
     return ["" if is_empty(cell) and cell not in known else cell for cell in cells]
 
@@ -413,7 +419,7 @@ def _check_columns(table: Table, schema: Schema, group: str | None) -> list[Colu
     for name, cells in table.columns.items():
         if name in known:
             continue
-        setting = Setting(name, table.name, dialect=table.dialect, enough=2)
+        setting = Setting(name, table.name, marks=table.marks.of(name), enough=2)
         read = recognize_column(cells, setting).read
         # if the agreed name column is missing, this may be the same under another name
         may_name_rows = (
@@ -601,7 +607,7 @@ def _name_images(files: Sequence[Path], folder: Path) -> tuple[str, ...]:
 def _read_arrays(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
     group = options.group
     names = ("y", "ids") if group is None else ("y", "ids", group)
-    in_file = read_array_rows(file, schema.shape, *names)
+    in_file = read_array_rows(file, schema.example_spec, *names)
     x = in_file.x  # (n, *shape)
     _check_shape(x, schema)
     is_whole = x.flatten(1).isfinite().all(1)  # (n,)
