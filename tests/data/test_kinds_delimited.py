@@ -192,6 +192,13 @@ NAMED = "".join(f"{row},{line}\n" for row, line in enumerate(ROWS.splitlines()))
     "text, output",
     [
         (f"x,y,z\n{NAMED}", "name the first column, which has '0', .*row.names=FALSE"),
+        (
+            "x,y,z\n20,0,5,a\n21,1,5,b\n",
+            "if 0,5 is one number, .*in quotes; or name the first",
+        ),
+        ("x,y,z\n20,0,a,\n21,1,b,\n", "remove the separator at the end of the rows"),
+        ('"x" "y"\n"1" 20 0.5\n"2" 21 1\n', "t.csv: the cells are separated by spaces"),
+        ("x y\n20 a\n21 b\n", "the cells are separated by spaces; .*write.csv in R"),
         (f"Study 2024\nx,y,z\n{ROWS}", "remove the lines above the header, .*'Study 2024'"),
         (f"Study\n\nx,y,z\n{ROWS}", "remove the lines above the header, .*'Study'"),
         (f"Study, 2024\nx,y,z\n{ROWS}", "remove the lines above the header"),
@@ -210,3 +217,42 @@ def test_title_lines_and_row_names_are_named_with_the_way_out(
         read_table(
             [partial(read_file, file, ignore_bytes, DEFAULTS)], LoadOptions(label="label")
         )
+
+
+@each_of("text", ["full name\nAnn Lee\nJo Kim\n", "text\nno 1 of it\nno 2\n", "a\n1\n2\n"])
+def test_texts_with_spaces_are_one_column(text: str, tmp_path: Path) -> None:
+    assert len(read(tmp_path, text).columns) == 1
+
+
+OTHERS = {  # text, encoding -> bytes in the warning, or none
+    "Russian": ("Москва", "cp1251", "CC EE F1 EA E2 E0"),
+    "Japanese": ("大阪", "shift_jis", "91 E5 8D E3"),
+    "Chinese": ("北京", "gbk", "B1 B1 BE A9"),
+    "Greek": ("Αθήνα", "cp1253", "C1 E8 DE ED E1"),
+    "German": ("Größe ÄÖ 5 °C", "cp1252", None),
+    "French": ("«\xa0Élève\xa0» – déjà vu…", "cp1252", None),
+    "Spanish": ("¿Año? “Sí”", "cp1252", None),
+}
+
+
+@each_of("word, encoding, shown", OTHERS.values())
+def test_an_encoding_that_is_not_western_is_a_warning_with_line_and_bytes(
+    word: str, encoding: str, shown: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(f"a,b\nx,1\n{word},2\n".encode(encoding))
+    findings = read_file(path).findings
+    doubts = [f.sentence for f in findings if f.severity == "warning"]
+    if shown is None:
+        assert not doubts
+    else:
+        assert f"t.csv: line 3 has the bytes {shown}, which are no UTF-8" in doubts[0]
+
+
+def test_a_byte_that_is_not_utf_8_changes_no_other_row(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("a,b\nfür,1\n".encode() + b"f\xfcr,2\n\x81,3\n")
+    table = read_file(path)
+    assert table.texts("a") == ["für", "für", "\x81"]
+    (doubt,) = [f.sentence for f in table.findings if f.severity == "warning"]
+    assert "line 3 has the byte FC, which is not UTF-8, and line 2 is in UTF-8" in doubt

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ OTHER_CODES = re.compile("utf-(16|32)")
 """Encodings in which a quote is not one byte."""
 
 
+QUOTE = "correct this row (put a text with the separator in quotes)"
 COMMENTS = ("#", "%", "//")
 """Begin of a line that is no header."""
 
@@ -42,7 +44,7 @@ def read_delimited(
     names = _read_header(path, dialect)
     check_fits(path.name, path.stat().st_size + CELL_BYTES * len(names))
     table = None
-    if len(names) > 1 and not _has_odd_quotes(path, dialect):
+    if len(names) > 1 and not dialect.is_mixed and not _has_odd_quotes(path, dialect):
         table = _read_by_arrow(path, dialect, names, notify)
     if table is not None and _agrees(table, path, dialect):
         return table, ()
@@ -50,7 +52,7 @@ def read_delimited(
     if len(names) == 1:
         return table, ()
     return table, (
-        note(f"{path.name} was read row by row, because of its quotes or widths"),
+        note(f"{path.name} was read row by row, because of its quotes, widths or bytes"),
     )
 
 
@@ -182,7 +184,7 @@ def _read_lines(
             f"{path.name} is not a CSV file: ", of=(UnicodeDecodeError, csv.Error)
         ),
         path.open("rb") as raw,
-        io.TextIOWrapper(raw, encoding=dialect.encoding, newline="") as file,
+        io.TextIOWrapper(raw, dialect.encoding, dialect.errors, newline="") as file,
     ):
         for _ in range(dialect.skip):
             file.readline()
@@ -246,9 +248,22 @@ def _advise(names: Sequence[str], cells: Sequence[str], number: int) -> str:
     is_title = len(names) == 1 or (number == 1 and not has_numbers)
     if names[0].startswith(COMMENTS) or (n_missing > 0 and is_title):
         return f"remove the lines above the header, such as {names[0][:40]!r}"
-    if n_missing == 1 and number == 1:  # as R's write.table writes
-        return (
+    if n_missing == 1 and not cells[-1]:
+        return "remove the separator at the end of the rows, or name the last column"
+    if n_missing > 0 and number == 1:
+        # as R's write.table writes
+        name_rows = (
             f"name the first column, which has {cells[0][:40]!r}, in the header, or write the file "
             "without row names (row.names=FALSE in R)"
         )
-    return "correct this row (put a text with the separator in quotes)"
+        halves = [pair for pair in pairwise(cells[1:]) if all(map(str.isdecimal, pair))]
+        if not halves:
+            return name_rows if n_missing == 1 else QUOTE
+        whole, fraction = halves[0]
+        return (
+            f"if {whole},{fraction} is one number, write it with a decimal point, or in quotes; or "
+            f"{name_rows}"
+        )
+    if len(cells) == 1:
+        return "remove it if it is a footnote, or fill in the other cells"
+    return QUOTE

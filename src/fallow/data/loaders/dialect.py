@@ -7,9 +7,12 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
+
+from fallow.data.loaders.text_rules import number_in
+from fallow.data.reading import Finding, note, warning
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 HEAD = 1 << 18  # bytes that are searched for separators
@@ -23,6 +26,10 @@ MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 IN_WORDS = {"cp1252": "Latin-1 (Windows-1252)", "latin-1": "Latin-1"}
+AS_WINDOWS = "as-windows-1252"
+"""Name of the handler of bytes that are not UTF-8."""
+FOREIGN = re.compile(r"[^\x00-\x7f\xa0«»“”„‘’–—…°]{3,}|[\x80-\x9f]+")
+"""Letters in a row that Western texts do not have, and control characters."""
 DECLARED = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 """First line by which Excel declares the separator."""
 
@@ -32,26 +39,36 @@ DECLARED = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 class Dialect:
     """Format of the cells of one file.
 
-    skip: lines before the header, such as ``sep=;`` of Excel.
+    skip: lines before the header, such as ``sep=;`` of Excel.  doubt: why the encoding may be
+    another one; "" if nothing shows it.  is_mixed: some bytes of a file in UTF-8 are in Windows-1252.
     """
 
     encoding: str = "utf-8"
     separator: str = ","
     quote: str = '"'
     skip: int = 0
+    doubt: str = ""
+    is_mixed: bool = False
 
-    def notes(self, name: str) -> tuple[str, ...]:
-        """Return deviations from the usual CSV format, as sentences."""
-        result: list[str] = []
-        if self.encoding not in ("utf-8", "utf-8-sig"):
+    @property
+    def errors(self) -> str:
+        """Return the handler of bytes that the encoding does not have."""
+        return AS_WINDOWS if self.is_mixed else "strict"
+
+    def describe(self, name: str) -> list[Finding]:
+        """Return deviations from the usual CSV format."""
+        findings: list[Finding] = []
+        if self.doubt:
+            findings.append(warning(f"{name}: {self.doubt}", "save the file as UTF-8"))
+        elif self.encoding not in ("utf-8", "utf-8-sig"):
             word = IN_WORDS.get(self.encoding, self.encoding.upper())
-            result.append(f"{name} was read as {word}")
+            findings.append(note(f"{name} was read as {word}"))
         if self.separator != ",":
             mark = SEPARATORS.get(self.separator, repr(self.separator))
-            result.append(f"{name}: cells are separated by {mark}")
+            findings.append(note(f"{name}: cells are separated by {mark}"))
         if self.quote != '"':
-            result.append(f"{name}: texts are in {self.quote} quotes")
-        return tuple(result)
+            findings.append(note(f"{name}: texts are in {self.quote} quotes"))
+        return findings
 
 
 def sniff(path: Path) -> Dialect:
@@ -59,21 +76,26 @@ def sniff(path: Path) -> Dialect:
 
     Raises ValueError for a file that is not text.
     """
-    encoding = _detect_encoding(path)
-    lines = _read_first_lines(path, encoding)
+    dialect = _detect_encoding(path)
+    lines = _read_first_lines(path, dialect.encoding)
     skip = 0
     declared = DECLARED.fullmatch(lines[0].strip()) if lines else None
     if declared is not None:
         skip = 1
         lines = lines[1:]
+    if _has_gaps(lines):
+        raise ValueError(
+            f"{path.name}: the cells are separated by spaces; separate them by commas (write.csv in "
+            "R)"
+        )
     quote = _detect_quote(lines)
     separator = _detect_separator(lines, quote)
     if declared is not None:
         separator = declared[1]
-    return Dialect(encoding, separator, quote, skip=skip)
+    return replace(dialect, separator=separator, quote=quote, skip=skip)
 
 
-def _detect_encoding(path: Path) -> str:
+def _detect_encoding(path: Path) -> Dialect:
     """Detect the encoding: by its mark, else UTF-8 if the file is valid, else UTF-16,
     Windows-1252, or Latin-1, which defines every byte.
     """
@@ -81,13 +103,81 @@ def _detect_encoding(path: Path) -> str:
         head = file.read(BLOCK)
     for mark, name in MARKS:
         if head.startswith(mark):
-            return name
+            return Dialect(name)
     if b"\0" in head:
-        return _detect_utf16(path, head)
-    for name in ("utf-8", "cp1252"):
-        if _is_valid(path, name):
-            return name
-    return "latin-1"
+        return Dialect(_detect_utf16(path, head))
+    if _is_valid(path, "utf-8"):
+        return Dialect()
+    mixed = _find_mixed(path)
+    if mixed is not None:
+        return Dialect(doubt=mixed, is_mixed=True)
+    encoding = "cp1252" if _is_valid(path, "cp1252") else "latin-1"
+    return Dialect(encoding, doubt=_doubt_encoding(path, encoding))
+
+
+def _find_mixed(path: Path) -> str | None:
+    """Return which lines of a file are in UTF-8 and which are not; None if all are not."""
+    valid = 0
+    invalid = ""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.isascii():
+                continue
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                raw = line[error.start : error.end]
+                invalid = invalid or f"line {number} has the byte {_write_bytes(raw)}"
+            else:
+                valid = valid or number
+            if valid and invalid:
+                return (
+                    f"{invalid}, which is not UTF-8, and line {valid} is in UTF-8; such bytes "
+                    "were read as Windows-1252"
+                )
+    return None
+
+
+def _doubt_encoding(path: Path, encoding: str) -> str:
+    """Return why a file in one byte per letter may be in another encoding; "" without a reason.
+
+    Western texts have no three special letters in a row, and no control characters.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.isascii():
+                continue
+            part = FOREIGN.search(line.decode(encoding))
+            if part is not None:
+                raw = part[0].encode(encoding)
+                return (
+                    f"line {number} has the bytes {_write_bytes(raw)}, which are no UTF-8 and were "
+                    f"read as {IN_WORDS[encoding]}: {part[0]!r}"
+                )
+    return ""
+
+
+def _write_bytes(raw: bytes) -> str:
+    return raw[:8].hex(" ").upper()
+
+
+def _read_as_windows(error: UnicodeError) -> tuple[str, int]:
+    """Read bytes that are not UTF-8 as Windows-1252, or Latin-1, which defines every byte."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    raw = error.object[error.start : error.end]
+    letters = (bytes([code]) for code in raw)
+    return "".join(map(_read_letter, letters)), error.end
+
+
+def _read_letter(letter: bytes) -> str:
+    try:
+        return letter.decode("cp1252")
+    except UnicodeDecodeError:
+        return letter.decode("latin-1")
+
+
+codecs.register_error(AS_WINDOWS, _read_as_windows)
 
 
 def _is_valid(path: Path, encoding: str) -> bool:
@@ -130,6 +220,17 @@ def _read_first_lines(path: Path, encoding: str) -> list[str]:
     if len(raw) == HEAD and len(lines) > 1:
         lines = lines[:-1]
     return [line for line in lines if line.strip()][:HEAD_LINES]
+
+
+def _has_gaps(lines: Sequence[str]) -> bool:
+    """Return whether rows with numbers are separated by spaces, as R's write.table does."""
+    if any(mark in line for line in lines[:2] for mark in SEPARATORS):
+        return False
+    counts = [len(row) for row in _parse_rows(lines, " ", '"')]
+    if len(counts) < 2 or counts[0] < 2 or counts[1] - counts[0] not in (0, 1):
+        return False
+    has_numbers = any(number_in(cell.strip('"')) is not None for cell in lines[1].split())
+    return has_numbers and len({*counts[1:]}) == 1
 
 
 def _detect_quote(lines: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -18,6 +19,7 @@ from fallow.core.load_options import (
 from fallow.core.suggestions import OF_FEDERATION, explain_function
 from fallow.core.wording import compose
 from fallow.data.dataset import Dataset, warn_of_findings
+from fallow.data.loaders.extra_rows import warn_of_extra_rows
 from fallow.data.loaders.features import is_frame
 from fallow.data.loaders.open import from_sources
 from fallow.data.loaders.table_files import Table, table_of_frame
@@ -89,7 +91,8 @@ def _read_frame(
     expected: KnownMarks,
 ) -> Table:
     """Read a frame; numbers in its texts have marks only if the options name one."""
-    return table_of_frame(frame, name, known, options.decimal)
+    table = table_of_frame(frame, name, known, options.decimal)
+    return replace(table, findings=tuple(warn_of_extra_rows(name, table.columns)))
 
 
 def _check_frame(df: object, name: str) -> nw.DataFrame[Any]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fallow.core.suggestions import nearest
 from fallow.core.wording import count_noun
+from fallow.data.loaders.extra_rows import SUMMARY
 from fallow.data.loaders.numbers import (
     SMALLEST,
     choose_offset,
@@ -331,8 +332,6 @@ def _strip_unit(y: Labels) -> tuple[str, Labels]:
     return units.pop(), np.array([number_of.get(text, "") for text in texts], dtype=np.str_)
 
 
-TOTALS = ("total", "sum", "mean", "average", "summe", "gesamt", "somme", "suma")
-"""Labels of rows below a table that summarize it, in lower case."""
 CODES = ("-9", "-99", "-999", "99", "999", "9999")
 """Codes of unknown labels."""
 
@@ -343,7 +342,7 @@ def _find_odd_classes(counts: Counter[str], classes: tuple[str, ...]) -> list[Fi
         return []
     findings = []
     for name in counts:
-        if counts[name] == 1 and name.lower() in TOTALS:
+        if counts[name] == 1 and SUMMARY.fullmatch(name):
             sentence = f"the class {name!r} has one row, which may be that of a total"
             findings.append(warning(sentence, "remove the row"))
         others = [number_in(other) for other in counts if other not in CODES]

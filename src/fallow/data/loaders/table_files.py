@@ -33,6 +33,7 @@ from fallow.data.loaders.cells import (
 )
 from fallow.data.loaders.delimited import read_delimited
 from fallow.data.loaders.dialect import sniff
+from fallow.data.loaders.extra_rows import warn_of_extra_rows
 from fallow.data.loaders.marks import Marks, detect_marks, give_marks
 from fallow.data.loaders.text_rules import (
     check_names,
@@ -46,7 +47,6 @@ from fallow.data.reading import (
     Finding,
     ReportBytes,
     ignore_bytes,
-    list_notes,
     note,
     warning,
 )
@@ -134,7 +134,9 @@ def read_file(
     if not table.columns or table.n_rows == 0:
         raise ValueError(f"{path.name} has no rows; give a header and at least one row")
     _check_repeated_header(table)
-    return table
+    with explain_errors(f"{path.name} has a text that is not UTF-8: ", of=UnicodeError):
+        extra = warn_of_extra_rows(path.name, table.columns)
+    return replace(table, findings=(*extra, *table.findings))
 
 
 def _add_marks(table: Table, decimal: DecimalMark, expected: KnownMarks) -> Table:
@@ -181,7 +183,7 @@ def _read_text(
         columns=columns,
         findings=(
             *marks.warn_of_doubt(path.name),
-            *list_notes(dialect.notes(path.name)),
+            *dialect.describe(path.name),
             *marks.notes(path.name),
             *findings,
         ),
