@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 import fallow as fl
 from fallow.data import Dataset
 from fallow.data.loaders.labels import encode_labels
+from fallow.data.loaders.marks import Marks
 from tests.data.kinds import column_of, quietly, sentences
 from tests.each import each_of
 
@@ -85,6 +88,30 @@ def test_whole_numbers_that_may_be_dates_are_reported(
     column = column_of(cells)
     assert column.read.kind == "number"
     assert ("which may be dates" in sentences(column)) is is_date
+
+
+SERIALS = (
+    ("visit_date", ["44927", "45010", "45333"], True),
+    ("Datum der Aufnahme", ["44927", "45010,5", "45333"], True),
+    ("DOB", ["29281", "20140", "31000"], True),
+    ("income", ["44927", "45010", "45333"], False),
+    ("day", ["1", "2", "365"], False),
+    ("updated", ["70000", "45010", "45333"], False),
+)
+
+
+@each_of("name, cells, is_date", SERIALS)
+def test_days_as_excel_counts_them_are_reported(
+    name: str, cells: list[str], is_date: bool
+) -> None:
+    column = column_of(cells * 9, name, marks=Marks(","))
+    assert column.read.kind == "number"
+    assert ("which may be dates" in sentences(column)) is is_date
+
+
+def test_dates_beside_days_as_excel_counts_them_are_reported() -> None:
+    column = column_of(["1980-03-04", "29281", "30112"] * 9)
+    assert "beside numbers such as 29281, which may be dates as Excel" in sentences(column)
 
 
 WRITTEN_DATES = (
@@ -215,6 +242,33 @@ def test_twelve_bits_in_sixteen_are_reported(
 ) -> None:
     folder = write_images(tmp_path / str(largest), np.full((4, 4), largest, np.uint16))
     data = quietly(lambda: fl.load(folder))
+    assert any("images of 10 or 12 bits" in note for note in data.notes) is is_dark
+
+
+def write_color_png(path: Path, pixels: np.ndarray) -> None:
+    """Write a color image (height, width, 3) of 16 bits, which Pillow cannot write."""
+    height, width, _ = pixels.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    head = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    content = b"\x89PNG\r\n\x1a\n"
+    for kind, part in parts:
+        checksum = struct.pack(">I", zlib.crc32(kind + part))
+        content += struct.pack(">I", len(part)) + kind + part + checksum
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+@each_of("largest, is_dark", [(4000, True), (60_000, False)])
+def test_twelve_bits_in_color_are_reported(
+    largest: int, is_dark: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / str(largest)
+    for number in range(12):
+        pixels = np.full((4, 4, 3), largest - 100 * number)
+        write_color_png(folder / "ab"[number % 2] / f"{number}.png", pixels)
+    data = quietly(lambda: fl.load(folder))
+    assert data.x.shape[1] == 3
     assert any("images of 10 or 12 bits" in note for note in data.notes) is is_dark
 
 

@@ -48,6 +48,7 @@ from fallow.data.loaders.text_rules import (
     FEW_VALUES,
     are_dates,
     are_days,
+    are_serial_days,
     describe_dates,
     describe_merged,
     explain_many_texts,
@@ -377,7 +378,8 @@ def _check_numbers(
                 "write their logarithms, or other units",
             )
         )
-    if are_days(values) and _are_whole(values):
+    is_date = are_days(values) and _are_whole(values)
+    if is_date or are_serial_days(setting.name, values):
         findings.append(
             warning(
                 f"column {setting.name!r} has numbers such as {values[0]:.0f}, which may be dates",

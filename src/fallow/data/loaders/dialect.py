@@ -166,8 +166,8 @@ def _read_as_windows(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeDecodeError):
         raise error
     raw = error.object[error.start : error.end]
-    letters = (bytes([code]) for code in raw)
-    return "".join(map(_read_letter, letters)), error.end
+    codes = (bytes([code]) for code in raw)
+    return "".join(map(_read_letter, codes)), error.end
 
 
 def _read_letter(letter: bytes) -> str:

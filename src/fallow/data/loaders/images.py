@@ -609,17 +609,11 @@ def _load_files(
         findings.append(
             note(f"{deep} images have more than 8 bits per pixel, all of which are used")
         )
-    largest = max(
-        (pixels.max() for pixels in levels if pixels.dtype != np.uint8), default=255.0
-    )
-    if 0 < largest <= DARK:
-        findings.append(
-            warning(
-                f"the largest number in images with more than 8 bits is {largest / 255:.1%} of the "
-                "largest possible one: images of 10 or 12 bits in 16 bits are dark",
-                "scale the pixels to all bits",
-            )
-        )
+    # of 16 bits in color, the upper 8 are read
+    in_8_bits = [pixels for pixels in levels if pixels.dtype == np.uint8]
+    in_more = [pixels for pixels in levels if pixels.dtype != np.uint8]
+    findings += _warn_of_dark("images", in_8_bits)
+    findings += _warn_of_dark("images with more than 8 bits", in_more)
     return Stack(
         x,
         loaded.physical_range,
@@ -627,6 +621,20 @@ def _load_files(
         tuple(loaded.file_of),
         tuple(loaded.owners),
     )
+
+
+def _warn_of_dark(what: str, levels: Sequence[Pixels]) -> list[Finding]:
+    """Return a warning if no image uses more than 12 of 16 bits."""
+    largest = max((float(pixels.max()) for pixels in levels), default=0.0)
+    if not 0 < largest <= DARK:
+        return []
+    return [
+        warning(
+            f"the largest number in {what} is {largest / 255:.1%} of the largest possible one: "
+            "images of 10 or 12 bits in 16 bits are dark",
+            "scale the pixels to all bits",
+        )
+    ]
 
 
 def _note_pages(file_of: Sequence[int]) -> list[Finding]:

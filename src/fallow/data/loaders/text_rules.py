@@ -89,6 +89,15 @@ SAVED_INDEX = re.compile(
 """Names under which pandas, R, polars, Arrow, Excel and SQL save the numbers of rows."""
 ENOUGH_MONTHS = 6
 """Smallest number of different numbers such as 202401 that are months and no measurements."""
+SERIAL_DAYS = (20_000, 60_000)
+"""Range of days since 1900, as Excel counts them."""
+DATE_NAME = re.compile(
+    r"date|datum|fecha|birth|geburt"
+    r"|(^|[\W_])(dat|dt|dob|day|tag|visit|admission|discharge|onset|death|diagnosis|follow[\W_]?up"
+    r"|aufnahme|entlassung)([\W_]|$)",
+    re.IGNORECASE,
+)
+"""Names of columns that may have dates."""
 MOST_OF_DAYS = 210012312359
 """Largest number that is a date with its time."""
 MONTH_NAME = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}"
@@ -177,6 +186,25 @@ def are_days(values: npt.NDArray[np.float64]) -> bool:
             and _are_months_and_days(values, np.ones_like(values))
         )
     )
+
+
+def are_serial_days(name: str, values: npt.NDArray[np.float64]) -> bool:
+    """Return whether numbers are dates as Excel counts days, by their range and their column.
+
+    >>> are_serial_days("visit_date", np.array([44927.0, 45010.5]))
+    True
+    >>> are_serial_days("income", np.array([44927.0, 45010.5]))
+    False
+    """
+    if not len(values) or DATE_NAME.search(name) is None:
+        return False
+    return is_serial_day(float(values.min())) and is_serial_day(float(values.max()))
+
+
+def is_serial_day(number: float) -> bool:
+    """Return whether a number may be a day since 1900, between the years 1954 and 2064."""
+    low, high = SERIAL_DAYS
+    return low <= number < high
 
 
 def _are_months_and_days(
@@ -327,6 +355,13 @@ def warn_of_dates(what: str, levels: Sequence[str]) -> list[Finding]:
     if made is None:
         return []
     date, other = made
+    number = number_in(other)
+    if number is not None and is_serial_day(number):
+        sentence = (
+            f"{what}: {date!r} is a date beside numbers such as {other}, which may be dates as Excel "
+            "counts days"
+        )
+        return [warning(sentence, "write all as dates, or drop the column")]
     sentence = (
         f"{what}: {date!r} is a date beside texts such as {other!r}: a spreadsheet may have made it "
         "of another text"
