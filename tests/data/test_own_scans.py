@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fallow.data import from_folder, open_dataset, read_rows
+from fallow.data.example_spec import describe_examples
 from fallow.data.loaders.dicom import read_scans
 from fallow.data.loaders.images import read_images
 from tests.data.kinds import quietly, spec_of
@@ -228,6 +229,30 @@ def test_scans_to_predict_are_mapped_to_the_range_of_training(tmp_path: Path) ->
     assert float(x.mean()) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="physical units, and the images of training"):
         read_rows(tmp_path, spec_of((1, 2, 2)))
+
+
+OTHERS: dict[str, tuple[Header, str]] = {
+    "Hounsfield units": ({"slope": 10.0}, ""),
+    "another type of numbers": ({"slope": 10.0, "RescaleType": "OD"}, "CT in OD"),
+    "another modality": ({"slope": 10.0, "Modality": "PT", "Units": "BQML"}, "PT in BQML"),
+}
+
+
+@each_of("elements, unit", OTHERS.values())
+def test_scans_to_predict_have_the_unit_of_training(
+    elements: Header, unit: str, tmp_path: Path
+) -> None:
+    for number in range(8):
+        file = tmp_path / "train" / "ab"[number % 2] / f"{number}.dcm"
+        dicom(file, np.full((2, 2), number, "u2"), 12, slope=10.0)
+    spec = describe_examples(quietly(lambda: from_folder(tmp_path / "train")))
+    new = tmp_path / f"new {unit}"
+    dicom(new / "a.dcm", np.full((2, 2), 5, "u2"), 12, **elements)
+    if not unit:
+        assert len(read_rows(new, spec).x) == 1
+        return
+    with pytest.raises(ValueError, match=f"images with {unit}, .* training had CT in HU"):
+        read_rows(new, spec)
 
 
 SLICES = 24

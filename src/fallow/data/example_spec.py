@@ -37,6 +37,7 @@ class ExampleSpec(TypedDict):
     pixels: NotRequired[Mapping[str, Any]]  # fields of `PixelScale`
     units: NotRequired[Mapping[str, str]]  # of columns whose cells had one
     physical_range: NotRequired[tuple[float, float]]  # of DICOM images: black and white
+    physical_unit: NotRequired[str]  # of these values, such as "CT in HU"
     numbers: NotRequired[Mapping[str, Any]]  # fields of `KnownMarks`, of a table
     files: NotRequired[FileOptions]  # options by which files are read
 
@@ -62,6 +63,8 @@ def describe_examples(dataset: Dataset) -> ExampleSpec:
         spec["physical_range"] = dataset.physical_range
     if dataset.reading is not None:
         add_marks(spec, dataset.reading.marks)
+        if dataset.reading.unit:
+            spec["physical_unit"] = dataset.reading.unit
         if dataset.reading.files:
             spec["files"] = dict(dataset.reading.files)
     return spec

@@ -154,7 +154,8 @@ class Reading:
     """Import of a user's own files or arrays, before any random draw.
 
     rows: number of examples read at each site.  left_out: omitted examples.  marks: those
-    of the numbers in a table.  files: options by which files of new examples are read alike.
+    of the numbers in a table.  unit: that of the physical values of DICOM images.  files: options
+    by which files of new examples are read alike.
     """
 
     source: str
@@ -162,6 +163,7 @@ class Reading:
     left_out: tuple[OmittedExamples, ...] = ()
     columns: tuple[ColumnRead, ...] = ()
     marks: KnownMarks = UNKNOWN_MARKS
+    unit: str = ""
     files: FileOptions = field(default_factory=dict)
 
     @property

@@ -142,8 +142,8 @@ def read_scans(file: Path, most_frames: int = 1) -> list[Scan]:
         n_frames = _count_frames(dicom)
         if n_frames > most_frames:
             raise ValueError(
-                f"it has {n_frames} frames; save each as a file of its own, or make each an example "
-                "with --pages each (pages=)"
+                f"it has {n_frames} frames; save each as a file of its own, or load the training "
+                "images with --pages each (pages=), which makes each an example"
             )
         stored = _read_stored(dicom)
         frames = [stored] if n_frames == 1 else list(stored)

@@ -127,6 +127,12 @@ def _read_images(
             f"{folder.name} has DICOM images with physical units, and the images of training "
             "had none; export them as those of training"
         )
+    unit = spec.get("physical_unit", stack.unit)
+    if stack.unit != unit:
+        raise ValueError(
+            f"{folder.name} has images with {stack.unit or 'no unit'}, and those of training had "
+            f"{unit}; convert them to that unit"
+        )
     x = torch.from_numpy(stack.x)
     names = [files[at].relative_to(folder).as_posix() for at in stack.file_of]
     return "file", name_pages(names, stack.file_of), x

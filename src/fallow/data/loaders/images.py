@@ -112,6 +112,8 @@ class Images:
         Regression targets, NaN for unlabeled images.
     physical_range : tuple of float, optional
         Physical values that are black and white; None for images without units.
+    unit : str
+        Modality and unit of these values, such as "CT in HU"; "" without units.
     groups : tuple of str, optional
         Group of each image: its patient or series as requested, or its file if some have several
         pages; None otherwise.
@@ -128,6 +130,7 @@ class Images:
     findings: tuple[Finding, ...] = ()
     targets: npt.NDArray[np.float64] | None = None
     physical_range: PhysicalRange | None = None
+    unit: str = ""
     groups: tuple[str, ...] | None = None
     is_page: tuple[bool, ...] = ()
 
@@ -135,10 +138,11 @@ class Images:
 @final
 @dataclass(frozen=True)
 class Stack:
-    """Images of one size in [0, 1], with the range of physical values and the findings."""
+    """Images of one size in [0, 1], with the range and unit of physical values and the findings."""
 
     x: npt.NDArray[np.float32]
     physical_range: PhysicalRange | None
+    unit: str
     findings: tuple[Finding, ...]
     file_of: tuple[int, ...]  # position of the file of each image
     owners: tuple[Mapping[str, str], ...]  # patient and series of each DICOM image
@@ -255,6 +259,7 @@ def read_folder(
             *stack.findings,
         ),
         physical_range=stack.physical_range,
+        unit=stack.unit,
     )
 
 
@@ -569,6 +574,7 @@ def _read_listed(
             *stack.findings,
         ),
         physical_range=stack.physical_range,
+        unit=stack.unit,
     )
 
 
@@ -617,6 +623,7 @@ def _load_files(
     return Stack(
         x,
         loaded.physical_range,
+        loaded.unit,
         (*findings, *_note_pages(loaded.file_of), *loaded.findings),
         tuple(loaded.file_of),
         tuple(loaded.owners),
@@ -673,6 +680,7 @@ class LoadedImages:
 
     levels: list[Pixels]
     physical_range: PhysicalRange | None
+    unit: str
     findings: tuple[Finding, ...]
     file_of: list[int]
     owners: list[Mapping[str, str]]
@@ -737,7 +745,7 @@ def _read_each(
     unit = next(iter(units), STORED_NUMBERS)
     if unit == STORED_NUMBERS:
         levels = [image for image in images if not isinstance(image, Scan)]
-        return LoadedImages(levels, None, tuple(findings), file_of, owners)
+        return LoadedImages(levels, None, "", tuple(findings), file_of, owners)
     chosen = "as given"
     if physical_range is None:
         scans = [image for image in images if isinstance(image, Scan)]
@@ -749,6 +757,7 @@ def _read_each(
     return LoadedImages(
         [_finish_scan(image, physical_range, size) for image in images],
         physical_range,
+        unit,
         tuple(findings),
         file_of,
         owners,
@@ -907,6 +916,7 @@ def read_images(
     return Stack(
         _stack(levels, channels),
         loaded.physical_range,
+        loaded.unit,
         (*_note_pages(loaded.file_of), *loaded.findings),
         tuple(loaded.file_of),
         tuple(loaded.owners),

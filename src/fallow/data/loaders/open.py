@@ -414,7 +414,7 @@ def from_folder(
     )
     reading = dataset.reading
     if reading is not None:
-        reading = replace(reading, files=list_of_files(options))
+        reading = replace(reading, unit=result.unit, files=list_of_files(options))
     return replace(dataset, reading=reading, physical_range=result.physical_range)
 
 

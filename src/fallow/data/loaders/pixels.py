@@ -312,8 +312,8 @@ def show_image(image: Any, *, is_page: bool = False) -> ShownImage:
     n_pages = count_pages(image)
     if n_pages > 1 and not is_page:
         raise ImageError(
-            f"it has {n_pages} pages or frames; save each as a file of its own, or make each an "
-            "example with --pages each (pages=)"
+            f"it has {n_pages} pages or frames; save each as a file of its own, or load the training "
+            "images with --pages each (pages=), which makes each an example"
         )
     if image.mode not in (*GRAY, *COLOR, *DEEP):
         raise ImageError(
