@@ -356,7 +356,15 @@ def test_a_workbook_is_read_as_that_of_training(tmp_path: Path) -> None:
     expected = run.predict_proba(labeled)
     for model in (run, fl.load_model(tmp_path / "model")):
         assert model.predict_proba(path).tolist() == expected.tolist()
-    pd.DataFrame({"dose": DOSES}).to_excel(tmp_path / "new.xlsx")
+    only = tmp_path / "only.xlsx"
+    labeled.to_excel(only, sheet_name="2025", index=False, startrow=2)
+    with pytest.warns(
+        UserWarning, match="no sheet '2024', .* only sheet, '2025', was read"
+    ):
+        assert run.predict_proba(only).tolist() == expected.tolist()
+    with pd.ExcelWriter(tmp_path / "new.xlsx", engine="openpyxl") as book:
+        for sheet in ("2025", "2026"):
+            labeled.to_excel(book, sheet_name=sheet, index=False, startrow=2)
     with pytest.raises(ValueError, match="has no sheet '2024'"):
         run.predict(tmp_path / "new.xlsx")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -21,8 +21,9 @@ from fallow.data.loaders.images import list_files, name_pages, read_images
 from fallow.data.loaders.numbers import subtract_offsets
 from fallow.data.loaders.scaling import scale_as_trained
 from fallow.data.loaders.text_rules import check_names
-from fallow.data.reading import Finding
+from fallow.data.reading import Finding, warning
 from fallow.storage.files import find_existing
+from fallow.storage.table_suffixes import EXCEL_FILES
 
 if TYPE_CHECKING:
     from narwhals.stable.v2.typing import IntoDataFrame
@@ -59,6 +60,7 @@ def read_rows(path: Path, spec: ExampleSpec, options: LoadOptions | None = None)
     named_by = "row"
     names: Sequence[object] | None = None
     findings: Sequence[Finding] = ()
+    is_as_trained = options is None
     options = options or options_of(spec)
     ids = spec.get("ids", "id")
     shape = spec["shape"]
@@ -84,8 +86,12 @@ def read_rows(path: Path, spec: ExampleSpec, options: LoadOptions | None = None)
         from fallow.data.loaders.encoding import encode_features
         from fallow.data.loaders.table_files import read_file
 
+        renamed: list[Finding] = []
+        if is_as_trained:
+            options, renamed = _follow_sheet(path, options)
         table = read_file(path, options=options, expected=marks_of(spec))
         findings = [item for item in table.findings if item.severity == "warning"]
+        findings += renamed
         x = torch.from_numpy(encode_features(table, spec, merge=options.merge))
         if ids in table.columns:
             named_by = ids
@@ -105,6 +111,22 @@ def read_rows(path: Path, spec: ExampleSpec, options: LoadOptions | None = None)
     if names is None:
         names = range(len(x))
     return NewRows(x, whole, named_by, names, tuple(findings))
+
+
+def _follow_sheet(path: Path, options: LoadOptions) -> tuple[LoadOptions, list[Finding]]:
+    """Return options with the only sheet of an Excel file, if that of training has another name."""
+    from fallow.data.loaders.workbook import find_only_sheet
+
+    if options.sheet is None or path.suffix.lower() not in EXCEL_FILES:
+        return options, []
+    only = find_only_sheet(path)
+    if only in (None, options.sheet):
+        return options, []
+    sentence = (
+        f"{path.name} has no sheet {options.sheet!r}, from which training read; its only sheet, "
+        f"{only!r}, was read"
+    )
+    return replace(options, sheet=only), [warning(sentence)]
 
 
 def _read_images(

@@ -202,12 +202,9 @@ def read_sheet(
     sheet: its name; None: the first. header_row: the row with the names of the columns, from 1;
     None: the first that is not empty.
     """
-    calamine = import_optional(
-        "python_calamine", "python-calamine", "reading an Excel file"
-    )
     with _explain_damage(path):
         counters = check_workbook_fits(path)
-        book = calamine.CalamineWorkbook.from_path(path)
+        book = _open_workbook(path)
         names: list[str] = book.sheet_names
         chosen = _choose_sheet(path, names, sheet)
         values = book.get_sheet_by_name(chosen)
@@ -238,6 +235,21 @@ def read_sheet(
     findings += _describe_sheet(path.name, counter, len(merged))
     findings += _describe_texts(path.name, header, rows)
     return Sheet(header, rows, tuple(findings))
+
+
+def find_only_sheet(path: Path) -> str | None:
+    """Return the name of the sheet of an Excel file, or None if it has several."""
+    with _explain_damage(path):
+        check_workbook_fits(path)
+        names: list[str] = _open_workbook(path).sheet_names
+    return names[0] if len(names) == 1 else None
+
+
+def _open_workbook(path: Path) -> Any:  # of calamine, which has no types
+    calamine = import_optional(
+        "python_calamine", "python-calamine", "reading an Excel file"
+    )
+    return calamine.CalamineWorkbook.from_path(path)
 
 
 @contextmanager
