@@ -136,3 +136,22 @@ def test_long_identifiers_keep_all_digits(tmp_path: Path) -> None:
     assert data.columns == ("dose",)
     with pytest.warns(UserWarning, match="beyond 2"):
         fl.load(tmp_path / "t.csv", label="y", columns=["id", "dose"])
+
+
+@each_of("factor, is_told", [(1e-50, True), (1e-40, True), (1e-30, False), (0.0, False)])
+def test_arrays_below_float32_are_a_warning(factor: float, is_told: bool) -> None:
+    x = factor * np.random.default_rng(0).uniform(1, 9, (40, 3))
+    x[:, 0] = np.arange(40)
+    data = quietly(lambda: fl.from_arrays(x, np.arange(40) % 2))
+    assert any("in x are smaller than" in note for note in data.notes) is is_told
+
+
+def test_codes_and_small_numbers_in_test_files_are_named() -> None:
+    draw = np.random.default_rng(0)
+    train = pd.DataFrame({"a": draw.normal(50, 9, 60).round(2), "y": ["n", "y"] * 30})
+    test = train.assign(a=draw.normal(50, 9, 60).round(2))
+    test.loc[::5, "a"] = -9
+    test.loc[1, "a"] = 1e-50
+    data = quietly(lambda: fl.from_frame(train, test=test, label="y"))
+    told = " | ".join(data.notes)
+    assert "-9 in 12 cells" in told and "are smaller than" in told

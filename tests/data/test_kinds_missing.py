@@ -216,6 +216,26 @@ def test_minus_one_beside_other_labels_is_unlabeled_with_the_number_of_rows(
     assert coded == y and "1 label -1 beside other numbers count as unlabeled" in output
 
 
+BESIDE_TEXTS: list[tuple[list[object], tuple[str, ...], list[int]]] = [
+    (["ill", "well", "-1", "ill"], (), [0, 1, -1, 0]),
+    (["ill", "well", "-1", ""], ("well", "ill"), [1, 0, -1, -1]),
+    (["ill", "well", "-1"], ("ill", "well", "-1"), [0, 1, 2]),
+    (["ill", "0", "-1"], (), [2, 1, 0]),
+    (["usual", "-1", "-1"], (), [1, 0, 0]),
+]
+
+
+@each_of("labels, classes, y", BESIDE_TEXTS)
+def test_minus_one_beside_two_texts_is_unlabeled_with_a_warning(
+    labels: list[object], classes: tuple[str, ...], y: list[int]
+) -> None:
+    result = encode_labels(np.array(labels), "auto", "t", classes)
+    assert result.y.tolist() == y
+    warned = [f for f in result.findings if "-1 beside other labels count" in f.sentence]
+    assert bool(warned) is (-1 in y)
+    assert all(finding.severity == "warning" for finding in warned)
+
+
 @each_of("word", ["NA", "nan", "NULL", "?", "None", "#N/A"])
 def test_a_word_for_a_missing_label_among_numbers_is_said(word: str) -> None:
     coded, output = encode(["4", "7", word, "4"])

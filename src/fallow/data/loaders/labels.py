@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final, get_args
 
@@ -41,7 +41,7 @@ TaskChoice = Literal["auto", "classification", "regression"]
 TASK_CHOICES: tuple[TaskChoice, ...] = get_args(TaskChoice)
 MOST_CLASSES = 100  # maximum number of distinct integers without an explicit task
 UNLABELED = "-1"
-"""Number of an unlabeled example, among numbers that are classes."""
+"""Number of an unlabeled example, among numbers or texts that are classes."""
 WHOLE = re.compile(r"[+-]?\d+\.0+")
 SIGNS = frozenset({"0", "1"})
 """Classes beside which -1 may be a class too."""
@@ -88,9 +88,9 @@ def encode_labels(
     """Return class ids or targets.
 
     The class names are ``classes`` if given, else the labels that occur, sorted (numbers as
-    numbers). "" and NaN are unlabeled. Among numbers, so are the texts for a missing cell and,
-    without the task "regression", -1 unless it is one of ``classes``. merge: names that differ only
-    in their writing are one class.
+    numbers). "" and NaN are unlabeled. Among numbers, so are the texts for a missing cell.  Without
+    the task "regression", so is -1 beside numbers or texts, unless it is one of ``classes``.  merge:
+    names that differ only in their writing are one class.
 
     >>> labels = encode_labels(np.array(["10", "9", "NA", "-1"]), "auto", "toy")
     >>> labels.y, labels.classes
@@ -196,6 +196,10 @@ def _spell_classes(texts: Sequence[str], y: Labels, classes: tuple[str, ...]) ->
     are_known = y.dtype.kind == "U" and {*classes, ""} >= names
     number_of = {name: number_in(name) for name in names if not is_empty(name)}
     if are_known or not _are_numbers(number_of, names):
+        if is_unlabeled_among(names, classes):
+            distinct = {
+                t: "" if name == UNLABELED else name for t, name in distinct.items()
+            }
         return [distinct[text] for text in texts]
     # as arrays, spreadsheets and pandas write whole numbers
     has_points = y.dtype.kind == "f" or all(map(WHOLE.fullmatch, number_of))
@@ -207,6 +211,20 @@ def _spell_classes(texts: Sequence[str], y: Labels, classes: tuple[str, ...]) ->
         elif has_points and abs(number) < EXACT:
             distinct[text] = _format_number(number)
     return [distinct[text] for text in texts]
+
+
+def is_unlabeled_among(names: Collection[str], classes: Sequence[str]) -> bool:
+    """Return whether -1 is no class of its own beside two or more texts, but unlabeled.
+
+    >>> (
+    ...     is_unlabeled_among({"no", "yes", "-1"}, ()),
+    ...     is_unlabeled_among({"0", "a", "-1"}, ()),
+    ... )
+    (True, False)
+    """
+    others = {*names} - {"", UNLABELED}
+    are_texts = all(number_in(name) is None for name in others)
+    return UNLABELED not in classes and len(others) > 1 and are_texts
 
 
 def _are_numbers(number_of: dict[str, float | None], names: set[str]) -> bool:
@@ -374,10 +392,12 @@ def _find_in_classes(
     minus_one = raw["-1"] + raw["-1.0"]
     if minus_one and UNLABELED not in counts:
         # -1, 0 and 1 are often three classes, such as moods
-        state = warning if set(counts) <= SIGNS else note
+        are_numbers = all(number_in(name) is not None for name in counts)
+        state = note if are_numbers and not set(counts) <= SIGNS else warning
+        others = "numbers" if are_numbers else "labels"
         findings.append(
             state(
-                f"{count_noun(minus_one, 'label')} {UNLABELED} beside other numbers count as "
+                f"{count_noun(minus_one, 'label')} {UNLABELED} beside other {others} count as "
                 "unlabeled",
                 f"classes=['{UNLABELED}', ...]",
             )

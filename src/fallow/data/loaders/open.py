@@ -36,7 +36,12 @@ from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.giveaways import find_giveaways
 from fallow.data.loaders.images import read_folder
 from fallow.data.loaders.labels import TaskChoice, encode_labels, encode_test_labels
-from fallow.data.loaders.numbers import choose_offsets, subtract_offsets
+from fallow.data.loaders.numbers import (
+    SMALLEST,
+    choose_offsets,
+    count_too_small,
+    subtract_offsets,
+)
 from fallow.data.loaders.pixels import (
     Channels,
     as_features,
@@ -143,6 +148,7 @@ def from_arrays(
         is_missing_meant=is_missing_meant,
     )
     features = _to_array(x)
+    findings = (*findings, *_warn_of_small(features))
     offsets = choose_offsets(features)
     if offsets:
         features = subtract_offsets(features, offsets)
@@ -664,6 +670,20 @@ def _keep_whole_rows(
     if left_out:
         notes = (f"examples with NaN or infinite features left out: {left_out}",)
     return whole, whole_aside, reading, notes
+
+
+def _warn_of_small(x: npt.NDArray[Any]) -> list[Finding]:
+    """Return a warning of numbers in float64 that float32 loses, (n, d)."""
+    if x.ndim != 2 or x.dtype != np.float64:
+        return []
+    n_small = count_too_small(x)
+    if not n_small:
+        return []
+    sentence = (
+        f"{n_small:,} numbers in x are smaller than {SMALLEST:.1g}, and lose their digits or become "
+        "0 in float32"
+    )
+    return [warning(sentence, "give their logarithms, or other units")]
 
 
 def _check_rows(

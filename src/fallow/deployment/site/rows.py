@@ -34,7 +34,6 @@ from fallow.data.loaders.numbers import warn_of_sentinels
 from fallow.data.loaders.open import find_kind
 from fallow.data.loaders.text_rules import (
     is_empty,
-    number_in,
     split_unit,
     warn_of_similar_names,
     warn_of_unknown_names,
@@ -533,9 +532,8 @@ def _note_beyond(column: Column, numbers: npt.NDArray[np.float64]) -> str | None
 
 
 def _may_be_unlabeled(schema: Schema) -> bool:
-    """Return whether the label -1 is none, as in a simulation: the classes are other numbers."""
-    are_numbers = all(number_in(name) is not None for name in schema.classes)
-    return bool(schema.classes) and are_numbers and UNLABELED not in schema.classes
+    """Return whether the label -1 is none, as in a simulation."""
+    return bool(schema.classes) and UNLABELED not in schema.classes
 
 
 def _note_unlabeled(schema: Schema, labels: Sequence[str]) -> list[str]:
