@@ -116,4 +116,5 @@ def _is_words(cell: object) -> bool:
 def _occurs_once(cells: pa.ChunkedArray, cell: Any) -> bool:  # any value of a cell
     if pa.types.is_dictionary(cells.type):
         cells = cells.cast(cells.type.value_type)
-    return bool(pc.sum(pc.equal(cells, cell)).as_py() == 1)
+    times: int | None = pc.sum(pc.equal(cells, cell)).as_py()
+    return times == 1
