@@ -57,7 +57,7 @@ KINDS: Mapping[str, tuple[str, Sequence[str]]] = {
     ),
     "files of instruments, spreadsheets and cameras": (
         "`120/80`, `−1.5`, 20240131, repeated headers, totals, masks",
-        ["data.test_kinds_ugly"],
+        ["data.test_kinds_ugly", "data.test_kinds_extra_rows"],
     ),
     "free text": ("columns of texts", ["data.test_texts"]),
     "arrays": (
