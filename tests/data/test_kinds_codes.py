@@ -15,7 +15,7 @@ import pytest
 
 import fallow as fl
 from fallow.data.loaders.labels import encode_labels, encode_test_labels
-from fallow.data.loaders.text_rules import find_similar_names
+from fallow.data.loaders.text_rules import find_similar_names, settle_names
 from tests.data.kinds import CONTAINERS, column_of, contain, quietly, sentences
 from tests.each import each_of
 
@@ -287,3 +287,24 @@ def test_merging_makes_one_name_of_them_in_classes_sites_and_categories(
     assert set(data.classes) == set(data.site_names) == {names[1], "another"}
     assert {f"c={names[1]}", "c=another"} < set(data.columns) and len(data.columns) == 3
     assert sum("merged" in note and repr(names[0]) in note for note in data.notes) == 3
+
+
+GARBLED = [
+    ("MÃ¼ller", "perhaps 'Müller'"),
+    ("Ã‰cole", "perhaps 'École'"),
+    ("M\ufffdller", "were written in another encoding"),
+    ("Müller", ""),
+    ("Straße 5 °C", ""),
+    ("Łódź", ""),
+]
+
+
+@each_of("name, part", GARBLED)
+def test_letters_of_a_wrong_encoding_are_a_warning(name: str, part: str) -> None:
+    names = [name, "other"] * 12
+    labels = encode_labels(np.array(names), "auto", "t")
+    of_labels = " | ".join(finding.sentence for finding in labels.findings)
+    _, findings = settle_names("sites", np.array(names), merge=False)
+    of_sites = " | ".join(finding.sentence for finding in findings)
+    for output in (sentences(column_of(names)), of_labels, of_sites):
+        assert part in output and bool(part) == ("another encoding" in output)

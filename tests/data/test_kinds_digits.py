@@ -153,5 +153,5 @@ def test_codes_and_small_numbers_in_test_files_are_named() -> None:
     test.loc[::5, "a"] = -9
     test.loc[1, "a"] = 1e-50
     data = quietly(lambda: fl.from_frame(train, test=test, label="y"))
-    told = " | ".join(data.notes)
-    assert "-9 in 12 cells" in told and "are smaller than" in told
+    output = " | ".join(data.notes)
+    assert "-9 in 12 cells" in output and "are smaller than" in told

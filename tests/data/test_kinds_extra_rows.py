@@ -11,7 +11,7 @@ import pytest
 import fallow as fl
 from fallow.data.loaders.extra_rows import warn_of_extra_rows
 from fallow.data.loaders.table_files import read_file, table_of_frame
-from tests.data.kinds import quietly
+from tests.data.kinds import column_of, quietly, sentences
 from tests.each import each_of
 
 HEADER = "kind,hue,age,sick"
@@ -22,6 +22,7 @@ ODD: dict[str, tuple[Sequence[str], str]] = {
     "total with a label": ([HEADER, *ROWS, "a,Sum:,1998,y"], "row 41 has 'Sum:'"),
     "two summaries": ([HEADER, *ROWS, "Mean,,3,", "Median,,3,"], "row 41 has 'Mean'"),
     "German": ([HEADER, *ROWS, "Insgesamt,r,1998,"], "row 41 has 'Insgesamt'"),
+    "all": ([HEADER, *ROWS, "All,r,1998,"], "row 41 has 'All'"),
     "source": ([HEADER, *ROWS, "Source: Office,,,"], "row 41 has only the cell 'Source"),
     "footnote": ([HEADER, *ROWS, "* estimated,,,"], "row 41 has only the cell"),
     "footnotes": ([HEADER, *ROWS, "* old,,,", "** new,,,"], "row 41 has only the cell"),
@@ -39,6 +40,12 @@ def test_a_row_that_is_no_example_is_a_warning(
     data = quietly(lambda: fl.load(tmp_path / "t.csv", label="sick"))
     named = [f.sentence for f in data.findings if f.severity == "warning"]
     assert any(sentence in text for text in named), named
+
+
+@each_of("word, is_told", [("Subtotal", True), ("Zwischensumme", True), ("sum", False)])
+def test_rows_of_subtotals_are_a_warning(word: str, is_told: bool) -> None:
+    column = column_of([word if i % 10 == 9 else f"w{i // 10}" for i in range(60)])
+    assert (f"'{word}' in 6 rows may summarize" in sentences(column)) is is_told
 
 
 USUAL: dict[str, Sequence[str]] = {

@@ -48,6 +48,7 @@ SAVED = [
     "Row ID",
     "id",
     "patient_id",
+    "patient",
     "Nr.",
 ]
 

@@ -32,6 +32,7 @@ from fallow.data.loaders.cells import (
     read_written,
     texts_of,
 )
+from fallow.data.loaders.extra_rows import SUBTOTAL
 from fallow.data.loaders.hashing import hash_texts
 from fallow.data.loaders.marks import Marks
 from fallow.data.loaders.numbers import (
@@ -56,11 +57,13 @@ from fallow.data.loaders.text_rules import (
     has_leading_zero,
     is_perhaps_empty,
     merge_names,
+    names_groups,
     names_rows,
     names_saved_index,
     number_in,
     split_unit,
     warn_of_dates,
+    warn_of_garbled_names,
     warn_of_similar_names,
 )
 from fallow.data.reading import ColumnRead, Example, Finding, Kind, note, warning
@@ -348,7 +351,8 @@ def _find_technical(
         order = "" if values[0] == low and values[-1] == high else " in another order"
         return "counter", f"it is a counter ({low:g}, {low + step:g}, ... {high:g}){order}"
     is_index = names_saved_index(name) and n >= FEW_VALUES
-    if not is_index and (not names_rows(name) or n < ENOUGH):
+    may_name_rows = names_rows(name) or names_groups(name)
+    if not is_index and (not may_name_rows or n < ENOUGH):
         return None
     if len(np.unique(values)) < n and count_distinct(cells) < n:
         return None
@@ -495,6 +499,8 @@ def _check_texts(levels: Levels, setting: Setting) -> list[Finding]:
     counts = np.bincount(levels.codes[levels.codes >= 0], minlength=len(levels.names))
     by_name = dict(zip(levels.names, counts.tolist(), strict=True))
     findings += warn_of_similar_names(f"column {name!r}: the texts", by_name, "merge=True")
+    findings += warn_of_garbled_names(f"column {name!r}: texts", levels.names)
+    findings += _warn_of_subtotals(by_name, name)
     findings += _find_words_among_numbers(by_name, setting, is_told=written is not None)
     for word, times in levels.words.items():
         if word.isalpha() and word.lower() in ("none", "null"):
@@ -515,6 +521,20 @@ def _check_texts(levels: Levels, setting: Setting) -> list[Finding]:
             )
         )
     return findings
+
+
+def _warn_of_subtotals(counts: Mapping[str, int], column: str) -> list[Finding]:
+    """Return a warning of rows between the others that summarize them.
+
+    counts: number of rows of each level.
+    """
+    for level, times in counts.items():
+        if times > 1 and SUBTOTAL.fullmatch(level):
+            sentence = (
+                f"column {column!r}: {level!r} in {times:,} rows may summarize other rows"
+            )
+            return [warning(sentence, "remove these rows")]
+    return []
 
 
 def _find_words_among_numbers(

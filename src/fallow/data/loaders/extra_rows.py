@@ -16,11 +16,15 @@ Cells = Mapping[str, pa.ChunkedArray]
 Row = Mapping[str, object]
 """Cells of a row that are not empty, by column."""
 SUMMARY = re.compile(
-    r"(grand |sub[- ]?|overall )?(total|sum|mean|average|median|summe|gesamt|insgesamt"
+    r"(grand |sub[- ]?|overall )?(total|all|sum|mean|average|median|summe|gesamt|insgesamt"
     r"|mittelwert|durchschnitt|somme|moyenne|suma|promedio|totale|totaal)s?:?",
     re.IGNORECASE,
 )
 """Name of a row that summarizes the others."""
+SUBTOTAL = re.compile(
+    r"(grand |sub[- ]?)?totals?:?|(zwischen)?summe|insgesamt|sous-total", re.IGNORECASE
+)
+"""Name of rows that are no category, even if there are several."""
 LAST = 5
 """Number of last rows that are searched."""
 BEFORE = 20
@@ -101,7 +105,7 @@ def _describes_columns(columns: Cells, n_rows: int) -> bool:
         return False
     if not all(_occurs_once(columns[name], cell) for name, cell in row.items()):
         return False
-    distinct = [pc.count_distinct(columns[name]).as_py() for name in row]
+    distinct: list[int] = [pc.count_distinct(columns[name]).as_py() for name in row]
     return sum(REPEATED * number <= n_rows for number in distinct) >= 2
 
 

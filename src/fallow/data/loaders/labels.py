@@ -33,6 +33,7 @@ from fallow.data.loaders.text_rules import (
     number_in,
     split_unit,
     warn_of_dates,
+    warn_of_garbled_names,
     warn_of_similar_names,
 )
 from fallow.data.reading import Finding, note, warning
@@ -419,6 +420,7 @@ def _find_in_classes(
     findings += _find_odd_classes(counts, classes)
     if not classes:
         findings += warn_of_dates("the labels", sorted(counts))
+        findings += warn_of_garbled_names("classes", counts)
     kept = sorted(name for name in counts if is_empty(name) or is_perhaps_empty(name))
     if kept:
         listed = ", ".join(f"{name!r} ({count_noun(counts[name], 'row')})" for name in kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 
@@ -416,6 +416,7 @@ def split_unit(text: str) -> tuple[str, str] | None:
     return number, unit
 
 
+BYTE_ORDER = "\ufeff"
 BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])_+(?=[^\W\d_])")
 """Underscores that separate words as spaces do."""
 CYRILLIC = "\u0430\u0432\u0435\u0456\u0458\u043a\u043c\u043d\u043e\u0440\u0455\u0442\u0443\u0445\u0441"
@@ -507,7 +508,7 @@ def settle_names(
     ['A', 'A', 'A']
     """
     counts = Counter(names.tolist())
-    doubts = warn_of_unknown_names(what, counts)
+    doubts = [*warn_of_unknown_names(what, counts), *warn_of_garbled_names(what, counts)]
     if not merge:
         return names, [*doubts, *warn_of_similar_names(what, counts, "merge=True")]
     merged = merge_names(counts)
@@ -574,14 +575,36 @@ def warn_of_similar_names(what: str, counts: Mapping[str, int], fix: str) -> lis
     return [warning(f"{what} {'; '.join(listed)} differ only in their writing", fix)]
 
 
+def warn_of_garbled_names(what: str, names: Iterable[str]) -> list[Finding]:
+    """Return a warning of a name whose letters were lost in a wrong encoding.
+
+    what: kind of names, in the plural.
+
+    >>> warn_of_garbled_names("classes", ["M\u00c3\u00bcller"])[0].sentence
+    "classes such as 'M\u00c3\u00bcller', perhaps 'M\u00fcller', were written in another encoding"
+    """
+    for name in names:
+        if name.isascii():
+            continue
+        perhaps = ""
+        with suppress(UnicodeError):
+            perhaps = f", perhaps {name.encode('cp1252').decode()!r},"
+        if perhaps or "\N{REPLACEMENT CHARACTER}" in name:
+            sentence = f"{what} such as {name!r}{perhaps} were written in another encoding"
+            return [warning(sentence, "write the right letters")]
+    return []
+
+
 def name_columns(header: Sequence[str], file: str) -> list[str]:
     """Return the names in a header; a column without a name gets its number.
+
+    Marks of the byte order are no letters, as in files that were joined.
 
     Raises ValueError for equal names.
     """
     names = []
     for index, name in enumerate(header, start=1):
-        names.append(normal_name(name) or f"column {index}")
+        names.append(normal_name(name.lstrip(BYTE_ORDER)) or f"column {index}")
     check_names(names, file)
     return names
 
