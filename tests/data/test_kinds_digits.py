@@ -154,4 +154,4 @@ def test_codes_and_small_numbers_in_test_files_are_named() -> None:
     test.loc[1, "a"] = 1e-50
     data = quietly(lambda: fl.from_frame(train, test=test, label="y"))
     output = " | ".join(data.notes)
-    assert "-9 in 12 cells" in output and "are smaller than" in told
+    assert "-9 in 12 cells" in output and "are smaller than" in output
