@@ -10,6 +10,7 @@ import pytest
 
 from fallow.data import Dataset, from_folder
 from fallow.deployment.site.pictures import read_pictures
+from tests.data.kinds import quietly
 from tests.each import each_of
 
 images = pytest.importorskip("PIL.Image")
@@ -38,6 +39,9 @@ SPLITS = {  # folders -> training and test examples, and the note
     "sets": (("training_set", "test_set"), 4, 4, "the test set is the folder test_set/"),
     "years": (("train2017", "val2017"), 4, 4, "the test set is the folder val2017/"),
     "images": (("Train-images", "Test"), 4, 4, "the test set is the folder Test/"),
+    "development": (("train", "dev"), 4, 4, "the test set is the folder dev/"),
+    "evaluation": (("train", "eval"), 4, 4, "the test set is the folder eval/"),
+    "holdout": (("train", "holdout"), 4, 4, "the test set is the folder holdout/"),
     "all three": (
         ("train", "valid", "test"),
         8,
@@ -210,3 +214,33 @@ def test_links_are_followed_and_those_that_lead_nowhere_are_no_images(
     data = from_folder(tmp_path / "rows")
     assert "bird" in data.classes
     assert "1 link to no file left out: cat/gone.png" in warnings_of(data)
+
+
+def test_a_site_with_the_name_of_training_images_is_a_warning(tmp_path: Path) -> None:
+    for number, name in enumerate(("train", "rest")):
+        write(tmp_path, PAIR.format(name), 4 * number)
+    data = quietly(lambda: from_folder(tmp_path))
+    assert data.sites is not None
+    assert "the folders train and rest are sites, and 'train' may have" in warnings_of(data)
+
+
+FILES = {  # format and size of the images of two classes -> what tells the class
+    "format": (("png", "JPG"), (4, 4), "the format of a file tells its class"),
+    "size": (("png", "png"), (4, 8), "the size of a file tells its class (4 x 4 in 'a'"),
+    "one of both": (("jpg", "jpeg"), (4, 4), ""),
+}
+
+
+@each_of("endings, widths, part", FILES.values())
+def test_files_that_tell_the_class_are_a_warning(
+    endings: tuple[str, str], widths: tuple[int, int], part: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "-".join(map(str, (*endings, *widths)))
+    for number in range(12):
+        at = number % 2
+        file = root / "ab"[at] / f"{number}.{endings[at]}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.full((widths[at], widths[at]), 20 * number, np.uint8)
+        images.fromarray(pixels).save(file)
+    output = warnings_of(quietly(lambda: from_folder(root)))
+    assert part in output and bool(part) == ("tells its class" in output)

@@ -69,8 +69,8 @@ IMAGE_FILES = (
 )
 """Suffixes of files that are reported if their place has no meaning."""
 TRAIN = ("train", "training")
-VALIDATION = ("val", "valid", "validation")
-TEST = ("test", "testing")
+VALIDATION = ("val", "valid", "validation", "dev")
+TEST = ("test", "testing", "eval", "evaluation", "holdout")
 SPLITS = (*TRAIN, *VALIDATION, *TEST)
 """Names of folders that divide images into training, validation and test examples."""
 AFTER_SPLIT = re.compile(r"([\W_]?(set|data|images?|split))?([\W_]?\d{4})?", re.I)
@@ -146,6 +146,7 @@ class Stack:
     findings: tuple[Finding, ...]
     file_of: tuple[int, ...]  # position of the file of each image
     owners: tuple[Mapping[str, str], ...]  # patient and series of each DICOM image
+    shapes: tuple[tuple[int, ...], ...]  # of each image in its file
 
     def choose_groups(self, group: str | None) -> tuple[str, ...] | None:
         """Return the group of each image: its element ``group`` of DICOM, else its file.
@@ -250,6 +251,8 @@ def read_folder(
             *_find_in_names(folders),
             *_find_unlabeled(files),
             *_find_patients(labels, sites),
+            *_find_train_site(sites),
+            *_find_told_by_files(labels, files, stack.shapes),
             *warn_of_similar_names("classes", Counter(filter(None, labels)), RENAME),
             *warn_of_similar_names("sites", Counter(sites or ()), RENAME),
             *split_findings,
@@ -463,6 +466,62 @@ def _find_patients(labels: Sequence[str], sites: Sequence[str] | None) -> list[F
     return [warning(sentence, "put the images into class/*, or into site/class/*")]
 
 
+def _find_train_site(sites: Sequence[str] | None) -> list[Finding]:
+    """Return a warning if a site has the name of training images."""
+    names = sorted({*(sites or ())})
+    trains = [name for name in names if _is_split(name, TRAIN)]
+    if not trains or len(names) == 1:
+        return []
+    others = [name for name in names if name not in trains]
+    return [
+        warning(
+            f"the folders {join_some([*trains, *others])} are sites, and {trains[0]!r} may have the "
+            "training images",
+            "name the folder of test images test, and put other folders elsewhere",
+        )
+    ]
+
+
+FEWEST_OF_CLASS = 5
+"""Smallest number of images of each class in which their files tell anything."""
+
+
+def _find_told_by_files(
+    labels: Sequence[str], files: Sequence[Path], shapes: Sequence[tuple[int, ...]]
+) -> list[Finding]:
+    """Return a warning if the format or the size of a file tells the class of its image."""
+    counts = Counter(filter(None, labels))
+    if len(counts) < 2 or min(counts.values()) < FEWEST_OF_CLASS:
+        return []
+    kinds = {
+        "format": [_name_format(file) for file in files],
+        "size": [_format_size(shape) for shape in shapes],
+    }
+    findings = []
+    for what, values in kinds.items():
+        pairs = {pair for pair in zip(labels, values, strict=True) if pair[0]}
+        class_of = {value: label for label, value in pairs}
+        if len(class_of) < len(pairs) or len(class_of) > 2 * len(counts):
+            continue
+        (label, value), (other, another) = sorted(pairs)[:2]
+        sentence = (
+            f"the {what} of a file tells its class ({value} in {label!r}, {another} in {other!r}), "
+            "and a model may learn its traces"
+        )
+        findings.append(warning(sentence, "export all images alike"))
+    return findings
+
+
+def _name_format(file: Path) -> str:
+    """Return the suffix of a file, the same for all suffixes of a format.
+
+    >>> _name_format(Path("a.JPEG")), _name_format(Path("a.tiff"))
+    ('.jpg', '.tif')
+    """
+    suffix = file.suffix.lower()
+    return {".jpeg": ".jpg", ".tiff": ".tif"}.get(suffix, suffix)
+
+
 def _find_strays(folder: Path, layout: Layout, splits: Splits | None) -> list[Finding]:
     """Return warnings of files that are no examples."""
     findings = []
@@ -627,6 +686,7 @@ def _load_files(
         (*findings, *_note_pages(loaded.file_of), *loaded.findings),
         tuple(loaded.file_of),
         tuple(loaded.owners),
+        tuple(pixels.shape for pixels in levels),
     )
 
 
@@ -920,6 +980,7 @@ def read_images(
         (*_note_pages(loaded.file_of), *loaded.findings),
         tuple(loaded.file_of),
         tuple(loaded.owners),
+        tuple(pixels.shape for pixels in levels),
     )
 
 

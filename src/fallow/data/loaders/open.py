@@ -191,7 +191,11 @@ def from_arrays(
         classes=labels.classes,
         columns=tuple(columns),
         offsets=offsets,
-        findings=(*labels.findings, *findings, *list_notes(left_out)),
+        findings=(
+            *_omit_repeated(labels.findings, findings),
+            *findings,
+            *list_notes(left_out),
+        ),
         reading=reading,
     )
     return _build_dataset(rows, aside, details, leaves_out_leaks=leaves_out_leaks)
@@ -670,6 +674,12 @@ def _keep_whole_rows(
     if left_out:
         notes = (f"examples with NaN or infinite features left out: {left_out}",)
     return whole, whole_aside, reading, notes
+
+
+def _omit_repeated(findings: Sequence[Finding], others: Sequence[Finding]) -> list[Finding]:
+    """Return the findings whose sentence is not among those of others."""
+    sentences = {finding.sentence for finding in others}
+    return [finding for finding in findings if finding.sentence not in sentences]
 
 
 def _warn_of_small(x: npt.NDArray[Any]) -> list[Finding]:
