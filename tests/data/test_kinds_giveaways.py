@@ -117,3 +117,18 @@ def test_the_finding_names_the_setting_that_omits_the_column() -> None:
     frame = pd.DataFrame({"c": Y * 1.0, "d": TARGET, "label": Y})
     (finding,) = fl.from_frame(frame, label="label").findings  # and no Python warning
     assert finding.severity == "warning" and finding.fix == "drop=['c']"
+
+
+def test_columns_of_arrays_are_checked_as_those_of_tables() -> None:
+    draw = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    x = np.stack([draw.normal(5, 1, 60), y + 0.1 * draw.random(60)], axis=1)
+    x[::7, 0] = -999
+    output = " | ".join(quietly(lambda: fl.from_arrays(x, y)).notes)
+    assert "x[:, 0]: -999 in 9 cells" in output
+    assert "column 'x[:, 1]' alone predicts the label" in output
+
+
+def test_truth_values_are_classes() -> None:
+    data = fl.from_arrays(np.arange(40.0)[:, None] % 7, np.arange(40) % 3 > 0)
+    assert data.classes == ("False", "True")

@@ -468,3 +468,16 @@ def test_a_file_is_predicted_with_the_differences_from_training(tmp_path: Path) 
     model = Trained(run.config, {**run.saved, "state": run.state_of()}, run.state_of())
     (sentence,) = predict_with(model, path).warnings
     assert "'dose' goes from" in sentence
+
+
+@each_of("code", [999.0, -9.0])
+def test_codes_of_missing_values_to_predict_are_a_warning(code: float) -> None:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"dose": draw.normal(5, 1, 60).round(2), "sick": ["n", "y"] * 30})
+    run = train(fl.load(frame, label="sick"), initial=20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.predict(frame)
+    frame.loc[::7, "dose"] = code
+    with pytest.warns(UserWarning, match=f"column 'dose': {code:g} in 9 cells"):
+        run.predict(frame)

@@ -8,16 +8,20 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
 from fallow.core.load_options import LoadOptions
+from fallow.core.missing import BUCKETS, find_text_columns
 from fallow.core.model_vectors import Layout
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.optional import import_optional
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.data import read_rows
+from fallow.data.example_spec import ExampleSpec
 from fallow.data.loaders.features import NewRows
+from fallow.data.loaders.numbers import warn_of_sentinels
 from fallow.encoders.base import EMPTY_CELLS
 from fallow.engine import predict
 from fallow.experiment.encoding import encode_as_trained, shape_seen
@@ -144,17 +148,19 @@ ENOUGH = 10  # minimum number of examples of which the spread is compared
 def compare_with_training(
     config: ExperimentConfig, saved: TrainedModel, x: Tensor
 ) -> list[str]:
-    """Return a sentence for each column on another scale than in training.
+    """Return a sentence for each column on another scale than in training, or with codes.
 
     x: (n, d) raw examples, NaN for empty cells.  The model file has the mean and the standard
     deviation of each column, or the agreed ranges, and nothing else is compared.
     """
     columns = saved["example_spec"]["columns"]
-    moments = _find_moments(saved)
-    if not columns or moments is None or not len(x):
+    if not columns or not len(x):
         return []
+    sentences = _find_codes(saved["example_spec"], x)
+    moments = _find_moments(saved)
+    if moments is None:
+        return sentences
     offsets = saved["example_spec"].get("offsets", ())
-    sentences = []
     n_compared = len(moments[0])  # columns of texts are the last, and have no moments
     for at, column in enumerate(columns[:n_compared]):
         mean, std = (float(values[at]) for values in moments)
@@ -173,6 +179,19 @@ def compare_with_training(
         sentences.append(
             f"column {column!r} goes from {low:g} to {high:g}, and {training}; check its unit"
         )
+    return sentences
+
+
+def _find_codes(spec: ExampleSpec, x: Tensor) -> list[str]:
+    """Return a sentence for each column with numbers that may mean a missing value, (n, d)."""
+    columns = spec["columns"]
+    offsets = spec.get("offsets") or [0.0] * len(columns)
+    n_hashed = BUCKETS * len(find_text_columns(columns))  # the last features
+    sentences = []
+    for at in range(len(columns) - n_hashed):
+        numbers = x[:, at].double().numpy() + offsets[at]
+        findings = warn_of_sentinels(f"column {columns[at]!r}", numbers[~np.isnan(numbers)])
+        sentences += [finding.sentence for finding in findings]
     return sentences
 
 

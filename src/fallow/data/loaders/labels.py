@@ -101,7 +101,9 @@ def encode_labels(
         raise ValueError(
             f"{name}: task is {task!r}; give one of {', '.join(map(repr, TASK_CHOICES))}"
         )
-    if y.ndim != 1 or y.dtype.kind not in "biufU":
+    if y.dtype.kind == "b":
+        y = y.astype(np.str_)  # "False" and "True"
+    if y.ndim != 1 or y.dtype.kind not in "iufU":
         raise ValueError(
             f"{name}: labels are {y.dtype} of shape {y.shape}; give one per row"
         )

@@ -41,6 +41,7 @@ from fallow.data.loaders.numbers import (
     choose_offsets,
     count_too_small,
     subtract_offsets,
+    warn_of_sentinels,
 )
 from fallow.data.loaders.pixels import (
     Channels,
@@ -53,6 +54,7 @@ from fallow.data.loaders.scaling import find_range, is_on_another_scale
 from fallow.data.loaders.text_rules import settle_names
 from fallow.data.partition.shares import hold_out
 from fallow.data.reading import (
+    ColumnRead,
     Finding,
     Reading,
     ReportBytes,
@@ -148,7 +150,7 @@ def from_arrays(
         is_missing_meant=is_missing_meant,
     )
     features = _to_array(x)
-    findings = (*findings, *_warn_of_small(features))
+    findings = (*findings, *_check_numbers(features, labels.y))
     offsets = choose_offsets(features)
     if offsets:
         features = subtract_offsets(features, offsets)
@@ -682,18 +684,38 @@ def _omit_repeated(findings: Sequence[Finding], others: Sequence[Finding]) -> li
     return [finding for finding in findings if finding.sentence not in sentences]
 
 
-def _warn_of_small(x: npt.NDArray[Any]) -> list[Finding]:
-    """Return a warning of numbers in float64 that float32 loses, (n, d)."""
-    if x.ndim != 2 or x.dtype != np.float64:
+MOST_CHECKED = 200
+"""Largest number of columns of an array that are checked one by one, unlike embeddings."""
+
+
+def _check_numbers(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> list[Finding]:
+    """Return what may be wrong with the columns of an array, as with those of a table.
+
+    x: (n, d).  y: (n,) class ids or targets.
+    """
+    if x.ndim != 2 or x.dtype.kind not in "iuf" or not 0 < x.shape[1] <= MOST_CHECKED:
         return []
-    n_small = count_too_small(x)
-    if not n_small:
-        return []
-    sentence = (
-        f"{n_small:,} numbers in x are smaller than {SMALLEST:.1g}, and lose their digits or become "
-        "0 in float32"
-    )
-    return [warning(sentence, "give their logarithms, or other units")]
+    if len(x) != len(y):
+        return []  # refused later
+    findings: list[Finding] = []
+    names = [f"x[:, {at}]" for at in range(x.shape[1])]
+    for at, name in enumerate(names):
+        values = x[:, at].astype(np.float64)
+        findings += warn_of_sentinels(name, values[np.isfinite(values)])
+    n_small = count_too_small(x.astype(np.float64))
+    if n_small:
+        sentence = (
+            f"{n_small:,} numbers in x are smaller than {SMALLEST:.1g}, and lose their digits or "
+            "become 0 in float32"
+        )
+        findings.append(warning(sentence, "give their logarithms, or other units"))
+    with np.errstate(over="ignore"):
+        numbers = x.astype(np.float32)
+    if np.isfinite(numbers).all():
+        reads = [ColumnRead(name, "number") for name in names]
+        giveaways = find_giveaways(numbers, names, reads, y)
+        findings += [replace(item, fix="omit such columns") for item in giveaways]
+    return findings
 
 
 def _check_rows(
