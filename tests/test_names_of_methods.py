@@ -43,6 +43,7 @@ WORDS = {
     "complementary": "an adjective",
     "coverage": "of a confidence interval, or of tests",
     "own": "whose something is",
+    "none": "the absence of something",
 }
 """Names that are also ordinary words, which no search can tell apart."""
 

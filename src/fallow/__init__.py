@@ -145,6 +145,7 @@ FedProx                 Train with a proximal term that keeps local models close
 KCFU                    Train with a balanced softmax and knowledge distillation from the global
                         model.
 MaskedSolve             Solve least squares from masked examples, without disclosing the model.
+NoTraining              Select examples for others to annotate, and train nothing.
 Robust                  Average models so that a few malicious sites cannot dominate the result.
 ServerSolve             Solve weighted least squares over the labeled examples of all sites.
 

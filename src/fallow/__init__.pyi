@@ -101,6 +101,7 @@ from fallow.training import Evidential as Evidential
 from fallow.training import FedAvg as FedAvg
 from fallow.training import FedProx as FedProx
 from fallow.training import MaskedSolve as MaskedSolve
+from fallow.training import NoTraining as NoTraining
 from fallow.training import Robust as Robust
 from fallow.training import ServerSolve as ServerSolve
 from fallow.training.personal import APFL as APFL

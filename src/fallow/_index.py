@@ -52,6 +52,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "FedProx",
         "KCFU",
         "MaskedSolve",
+        "NoTraining",
         "Robust",
         "ServerSolve",
     ),

@@ -27,7 +27,11 @@ from fallow.training import personal
 from tests.keys import key_of
 from tests.training.personal.test_bad_input import EXPERIMENT, odd
 
-ALGORITHMS = {**names(training), **names(personal)}
+ALGORITHMS = {
+    name: cls
+    for name, cls in {**names(training), **names(personal)}.items()
+    if cls.contract.trains
+}
 SENT = {"training", "head"}
 """Owners whose requests an algorithm makes; the models of a query are sent by the run."""
 

@@ -57,6 +57,7 @@ WORDS = {
     "one": "column of a table of the ledger",
     "order": "sequence of the languages in the table of translations",
     "purpose": "of an instruction: request, delivery or progress",
+    "distance": "score of a study without training",
     "targets": "state with the unit of regression targets, and the step that computes it",
     "turn": "number of an exchange of a step",
     "unit": "unit of a column",

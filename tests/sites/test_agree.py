@@ -116,8 +116,8 @@ SOLVERS = ("MaskedSolve", "ServerSolve")
 PERSONAL = names(fallow.training.personal)  # have separate tests
 OTHERS = [
     name
-    for name in names(fallow.training)
-    if name not in ("FedAvg", *SOLVERS) and name not in PERSONAL
+    for name, cls in names(fallow.training).items()
+    if cls.contract.trains and name not in ("FedAvg", *SOLVERS) and name not in PERSONAL
 ]
 PAIRS += [(training, "Typicality") for training in OTHERS]
 

@@ -653,6 +653,8 @@ class Run:
                     f"{join_some(list(own))}"
                 )
             return own[site]
+        if common is None and not own:
+            raise ValueError("nothing was trained (training is none), so there is no model")
         if common is None:
             raise ValueError(
                 "each site has a personalized model; choose one with site=, one of "
@@ -704,7 +706,16 @@ class Run:
         return write_page(self.folder, out)
 
 
-SHOWN = ("cycle", "round", "labeled", "accuracy", "balanced_accuracy", "mse", "seconds")
+SHOWN = (
+    "cycle",
+    "round",
+    "labeled",
+    "accuracy",
+    "balanced_accuracy",
+    "mse",
+    "distance",
+    "seconds",
+)
 
 
 def _score(row: pd.Series) -> str:
@@ -714,6 +725,9 @@ def _score(row: pd.Series) -> str:
     mse = row.get("mse")
     if mse is not None and not np.isnan(mse):
         return f"mse {mse:.3g}"
+    distance = row.get("distance")
+    if distance is not None:
+        return f"distance {distance:.3g} (random: {row['random_distance']:.3g})"
     return "no score"
 
 

@@ -101,6 +101,7 @@ def init(
     from fallow.deployment.site.agreement_text import describe_planned
     from fallow.deployment.study_file import SECURE_SUM, SUMS, names_secure_sum
     from fallow.deployment.toml import parse_duration
+    from fallow.experiment.methods import is_untrained
     from fallow.settings.config import with_settings
     from fallow.settings.sums import describe_sums, with_sums
 
@@ -130,6 +131,7 @@ def init(
         ids,
         needs_whole=needs_whole,
         texts=opt.split_names(text),
+        trains=not is_untrained(chosen),
         notify=left_out.append,
     )
     waits = Timeouts(

@@ -76,6 +76,10 @@ def describe_end(event: Event, folder: Path) -> list[str]:
     exchange = event.get("exchange")
     if exchange is None or exchange.phase != "finish":
         return []
+    if not (folder / MODEL).exists():  # nothing was trained
+        return [
+            f"The study is finished. Summary: {folder / CARD}. You can stop this process."
+        ]
     return [
         f"The study is finished. Model and model card: {folder / MODEL}, {folder / CARD}.",
         f"To use it: fallow predict {folder} ROWS. You can stop this process.",

@@ -12,7 +12,7 @@ from fallow.core.names import BUILT_IN, own_class
 from fallow.core.training_config import KEYWORDS
 from fallow.core.wording import join_words
 from fallow.data.dataset import Dataset
-from fallow.experiment.methods import has_gradient_steps, methods_of
+from fallow.experiment.methods import has_gradient_steps, is_untrained, methods_of
 from fallow.experiment.suitability import works_on
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig, config_from
@@ -202,9 +202,12 @@ def _list_step_settings(names: Iterable[str]) -> list[str]:
 
 
 def _refuse_step_setting(name: str, config: ExperimentConfig) -> NoReturn:
+    reason = "has a closed-form solution"
+    if is_untrained(config):
+        reason = "trains nothing"
     raise ValueError(
-        f"{name} is a setting of gradient steps, and {config.training.name} has a closed-form "
-        "solution; omit it, or set training=fedavg"
+        f"{name} is a setting of gradient steps, and {config.training.name} {reason}; "
+        "omit it, or set training=fedavg"
     )
 
 

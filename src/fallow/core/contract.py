@@ -10,9 +10,12 @@ from fallow.core.client import OPERATIONS, Declaration, list_declared, list_mark
 from fallow.core.fit_declarations import FitDeclaration
 from fallow.core.suggestions import explain_constructor, require_known
 
-Tag = Literal["alone", "least-squares", "disagreement"]
+Tag = Literal["alone", "least-squares", "disagreement", "untrained"]
 """Properties of algorithms: training at every site alone; a closed-form solution instead of steps;
-selection by the disagreement of the local and the global model, random if these are equal."""
+selection by the disagreement of the local and the global model, random if these are equal; no
+training at all."""
+Untrained = Literal["no", "features", "predictions"]
+"""Support of studies without training: none; by features; by features and given predictions."""
 PREDICTING = ("local", "global")
 """Models whose predictions query strategies may read: the local and the global model."""
 
@@ -64,6 +67,8 @@ class Contract:
         Supports the model "linear" only.
     sites_see : str
         Information about examples of other sites, beside the model, that a site receives.
+    untrained : {"no", "features", "predictions"}
+        Supports studies without training: by features alone, or by given predictions too.
     not_solved : str
         Reason why a query strategy does not support closed-form models; "" if it does.
     no_batch_norm : str
@@ -127,6 +132,7 @@ class Contract:
     classes: bool = True
     linear: bool = False
     sites_see: str = ""
+    untrained: Untrained = "no"
     not_solved: str = ""
     no_batch_norm: str = ""
     everyone: bool = False
@@ -191,6 +197,11 @@ class Contract:
         """Information in the contribution of one site, without secure aggregation."""
         shown = dict.fromkeys(item.reveals_parts for item in self.functions)
         return "; ".join(filter(None, shown))
+
+    @property
+    def trains(self) -> bool:
+        """Whether a training algorithm trains models; without, sites only select examples."""
+        return "untrained" not in self.tags
 
     @property
     def name(self) -> str:

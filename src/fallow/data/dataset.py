@@ -24,6 +24,8 @@ from fallow.data.reading import Finding, Reading, note
 
 Task = Literal["classification", "regression"]
 UNLABELED = -1
+DONE = "done"
+"""The only class of a study whose examples are annotated elsewhere, without training."""
 LABEL_TYPES = (torch.int64, torch.float32, torch.float64)
 
 
@@ -456,7 +458,8 @@ def _check_labels(d: Dataset) -> None:
         return
     if len(set(d.classes)) != len(d.classes):
         raise ValueError(f"{d.name}: class names {d.classes} are not distinct; rename one")
-    if d.n_classes < 2 and (d.is_labeled.any() or len(d.y_test)):
+    fewest = 1 if d.classes == (DONE,) else 2
+    if d.n_classes < fewest and (d.is_labeled.any() or len(d.y_test)):
         raise ValueError(
             f"{d.name} has labels but {d.n_classes} class names; give at least 2"
         )

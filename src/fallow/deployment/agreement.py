@@ -31,6 +31,7 @@ from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
 from fallow.encoders.auto import Auto, is_photo
 from fallow.experiment.encoding import encoder_for_texts
+from fallow.experiment.methods import is_untrained
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardized
 from fallow.privacy.settings import SMALLEST, check_targets
@@ -158,6 +159,11 @@ class Agreement:
             check_guideline(self.guideline)
         check_transport(self.transport, self.names, "federation.transport")
         check_distributions(self.distributions, self.names)
+        if self.schema.is_done_only and not is_untrained(self.config):
+            raise ValueError(
+                f"schema.classes is {list(self.schema.classes)}, and training "
+                f"{self.config.training} needs two classes; name them, or set training=none"
+            )
         self.plan.check_task(len(self.schema.classes))
         check_budgets(self.plan, self.config.purchases)
         if self.plan.checked_labels and self.config.evaluation_fraction:

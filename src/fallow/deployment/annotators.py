@@ -300,6 +300,9 @@ class Annotators:
         kept = {name: args[name] for name in self.kept}
         common: State = {name: args[name] for name in args if name not in kept}
         training = at.site.parts.methods["training"]
+        if not training.contract.trains:
+            write_card(at.path, at.agreement, at.site.parts.methods, self._count_facts(at))
+            return {"count": 0}
         has_last_word = isinstance(training, FinalTraining)
         retained = at.agreement.config.validation > 0 and not has_last_word
         used = _find_used(at, common, retained)
@@ -316,17 +319,19 @@ class Annotators:
         add_encoder(model, encoder, at.site.memory.get(ENCODE))
         results = restore_kept(self.measurements, kept)
         save_tree(at.path / MODEL, {**model, **results})
-        facts = CardFacts(
-            owner=f"site {at.site.id}",
-            labels={at.site.id: _count_labels(at.site)},
-            results=results,
-            exposure=_measure_exposure(at),
-            is_own=is_own,
-        )
+        facts = replace(self._count_facts(at), results=results, is_own=is_own)
         if len(at.y):
             facts = self._with_own_scores(facts, at, used)
         write_card(at.path, at.agreement, at.site.parts.methods, facts)
         return {"count": int(is_own)}
+
+    def _count_facts(self, at: LabelingView) -> CardFacts:
+        """Return what the model card of a site states about its labels and what it sent."""
+        return CardFacts(
+            owner=f"site {at.site.id}",
+            labels={at.site.id: _count_labels(at.site)},
+            exposure=_measure_exposure(at),
+        )
 
     @client.each(
         "numbers of labeling tasks, and of answered, declined, open and conflicting ones",

@@ -190,6 +190,7 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
     """
     config = agreement.config
     has_numbers = agreement.schema.task == "regression"
+    trains = methods["training"].contract.trains
     # an encoder receives imputed cells and produces complete rows
     has_empty = agreement.schema.missing is not None and config.encoder is None
     ranges: tuple[tuple[float, float], ...] = ()
@@ -197,7 +198,7 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
         ranges = agreement.schema.read_ranges()
     scaling = Scaling(
         of_rows=is_standardized(config, agreement.example) and not ranges,
-        of_numbers=has_numbers and config.target_scale != "none",
+        of_numbers=has_numbers and trains and config.target_scale != "none",
         of_cells=has_empty,
         is_encoded=config.encoder is not None,
         ranges=ranges,

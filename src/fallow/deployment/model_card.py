@@ -74,11 +74,13 @@ def card_text(agreement: Agreement, methods: Methods, facts: CardFacts) -> str:
     model = "A global model"
     if facts.is_own:
         model = "A personalized model at each site"
+    trained = f"{model}, trained by Fallow."
+    if not methods["training"].contract.trains:
+        trained = "No model: the sites selected examples that others annotate."
     lines = [
         f"# Model card: {agreement.name}",
         "",
-        f"{model}, trained by Fallow. Written by {facts.owner} on {today}. Agreement "
-        f"{agreement.digest}.",
+        f"{trained} Written by {facts.owner} on {today}. Agreement {agreement.digest}.",
         "",
         INTENDED,
         "",

@@ -18,11 +18,12 @@ from fallow.core.kinds import show_value
 from fallow.core.missing import Missing, name_buckets, name_marks
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wrong_values import describe_wrong_value
-from fallow.data.dataset import Dataset, Task
+from fallow.data.dataset import DONE, UNLABELED, Dataset, Task
 from fallow.data.example_spec import ExampleSpec
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.labels import TaskChoice, encode_labels
 from fallow.data.loaders.text_rules import normal_name, number_in
+from fallow.data.predictions import is_prediction
 from fallow.data.reading import DIFFERENT_TEXTS, Kind
 from fallow.deployment.site.pictures import read_pictures
 from fallow.storage.files import find_existing
@@ -157,7 +158,8 @@ class Schema:
     def __post_init__(self) -> None:
         self._check_physical_range()
         is_class = self.task == "classification"
-        if is_class and len(set(self.classes)) < max(2, len(self.classes)):
+        fewest = 1 if self.is_done_only else 2
+        if is_class and len(set(self.classes)) < max(fewest, len(self.classes)):
             raise ValueError(
                 f"schema.classes is {show_value(list(self.classes))}; name two classes or "
                 "more, each once"
@@ -200,6 +202,11 @@ class Schema:
                 f"schema.shape is {list(self.shape)}, more than {MOST_NUMBERS:,} "
                 "numbers per example"
             )
+
+    @property
+    def is_done_only(self) -> bool:
+        """Return whether labels only note that an example was annotated elsewhere."""
+        return self.classes == (DONE,)
 
     def _check_physical_range(self) -> None:
         if not self.physical_range:
@@ -331,7 +338,7 @@ class Schema:
         x = torch.zeros(1, *self.shape)
         y = torch.zeros(1)
         if self.classes:
-            y = y.long()
+            y = torch.full((1,), UNLABELED)
         return Dataset(
             name="the study",
             x=x,
@@ -421,6 +428,7 @@ def schema_of(
     ids: str = "id",
     needs_whole: bool = False,
     texts: Sequence[str] = (),
+    trains: bool = True,
     notify: Callable[[str], None] = _say_nothing,
 ) -> Schema:
     """Infer the schema of example data.
@@ -432,7 +440,9 @@ def schema_of(
     with ``notify``, except ``texts``, which become text columns.
 
     ``classes`` lists the class names if some have no example. With ``needs_whole``, no column may
-    be empty, because sites drop incomplete rows or models cannot use them. Raises ValueError if no
+    be empty, because sites drop incomplete rows or models cannot use them. With ``trains`` false,
+    columns of given predictions are no features, and examples without labels have the class
+    "done". Raises ValueError if no
     schema can be inferred.
     """
     file = find_existing(path)
@@ -440,6 +450,8 @@ def schema_of(
         pictures = read_pictures(file)
         names = {*pictures.labels, *pictures.empty_classes} - {""}
         values = classes or tuple(sorted(names))
+        if not values and not trains:
+            values = (DONE,)
         for finding in pictures.findings:
             notify(f"{file.name}: {finding.sentence}")
         return Schema(
@@ -453,9 +465,12 @@ def schema_of(
         )
     if file.suffix.lower() == ".npz":
         arrays = read_arrays(file)
-        if "x" not in arrays or "y" not in arrays or arrays["x"].ndim < 2:
+        is_bare = not trains and "y" not in arrays
+        if "x" not in arrays or ("y" not in arrays and not is_bare) or arrays["x"].ndim < 2:
             raise ValueError(f"{file.name} needs the arrays x (rows, ...) and y (rows,)")
-        values = encode_labels(arrays["y"], task, file.name, classes).classes
+        values = classes or (DONE,)
+        if not is_bare:
+            values = encode_labels(arrays["y"], task, file.name, classes).classes
         return Schema(
             kind="arrays",
             task=_choose_task(values),
@@ -465,7 +480,15 @@ def schema_of(
             ids=ids,
         )
     return _schema_of_table(
-        file, label, task, classes, ids, needs_whole=needs_whole, texts=texts, notify=notify
+        file,
+        label,
+        task,
+        classes,
+        ids,
+        needs_whole=needs_whole,
+        texts=texts,
+        trains=trains,
+        notify=notify,
     )
 
 
@@ -485,6 +508,7 @@ def _schema_of_table(
     *,
     needs_whole: bool,
     texts: Sequence[str],
+    trains: bool,
     notify: Callable[[str], None],
 ) -> Schema:
     from fallow.data.loaders.cells import labels_of
@@ -492,7 +516,8 @@ def _schema_of_table(
     from fallow.data.loaders.table_files import read_file
 
     table = read_file(file)
-    for name in (label, *texts):
+    is_bare = not trains and label not in table.columns
+    for name in texts if is_bare else (label, *texts):
         require_known(name, table.columns, f"{file.name} has no column {name!r}")
     for name in texts:
         if name in (label, ids):
@@ -500,11 +525,16 @@ def _schema_of_table(
                 f"column {name!r} is the label or the row name, and also a text "
                 "column; choose one"
             )
-    labels = encode_labels(
-        labels_of(table.columns[label], table.marks.of(label)), task, file.name, classes
-    )
-    result = labels.classes
-    for finding in (*table.findings, *labels.findings):
+    result = classes or (DONE,)
+    unit = ""
+    findings = [*table.findings]
+    if not is_bare:
+        cells_of_labels = labels_of(table.columns[label], table.marks.of(label))
+        labels = encode_labels(cells_of_labels, task, file.name, classes)
+        result = labels.classes
+        unit = labels.unit
+        findings += labels.findings
+    for finding in findings:
         notify(f"{file.name}: {finding.sentence}")
     columns: list[Column] = []
     reasons: list[str] = []
@@ -513,6 +543,9 @@ def _schema_of_table(
             continue
         if name in texts:
             columns.append(Column(name, text=True))
+            continue
+        if not trains and is_prediction(name):
+            reasons.append(f"column {name!r} has predictions, which sites may bring")
             continue
         setting = Setting(name, file.name, marks=table.marks.of(name), keeps_constant=True)
         column = recognize_column(cells, setting)
@@ -550,7 +583,7 @@ def _schema_of_table(
         classes=result,
         columns=tuple(columns),
         ids=ids,
-        unit=labels.unit,
+        unit=unit,
     )
 
 

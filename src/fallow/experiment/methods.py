@@ -17,18 +17,26 @@ from torch import nn
 
 from fallow import strategies, training
 from fallow.core.build import build, find
+from fallow.core.contract import Untrained
+from fallow.core.kinds import show_value
 from fallow.core.methods import DataDependentTraining, Method, Methods, Query
 from fallow.core.model_vectors import Layout
-from fallow.core.names import OWN, NamePolicy, own_class
+from fallow.core.names import OWN, NamePolicy, own_class, spell_class
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.core.version import __version__
+from fallow.core.wording import join_words
 from fallow.engine.executors import AUTO, choose_executor, find_executor
 from fallow.engine.placement import Placement
 from fallow.measurements.evaluation_set import EvaluationSet
 from fallow.models import build_model, outline_model
 from fallow.privacy.settings import check_fit
-from fallow.settings.config import ExperimentConfig
+from fallow.settings.classes import classes_of
+from fallow.settings.config import (
+    ExperimentConfig,
+    contract_of_training,
+    settings_of_training,
+)
 from fallow.strategies import Random, Typical
 from fallow.training import FedAvg, personal
 from fallow.training.exact_head import ExactHead
@@ -71,6 +79,8 @@ def methods_of(
             f"{config.strategy} compares sites and needs at least "
             f"{strategy.contract.cohort}; the experiment configuration has {config.sites}"
         )
+    if not method.contract.trains:
+        _check_untrained(config, strategy)
     if strategy.contract.not_solved and "least-squares" in method.contract.tags:
         raise ValueError(
             f"{config.strategy} does not support {config.training}: "
@@ -118,6 +128,70 @@ def methods_of(
     return values
 
 
+NO_EFFECT = (
+    *("model", "head", "rounds", "participation", "restart", "local_source"),
+    *("evaluation_fraction", "stop", "validation", "fresh_first", "score_rounds"),
+    *("metrics", "coverage", "measure", "executor", "device", "precision", "target_scale"),
+    *("flip",),
+)
+"""Settings of models, which have no effect if nothing is trained."""
+
+
+def _check_untrained(config: ExperimentConfig, strategy: Method) -> None:
+    """Raise ValueError for a strategy or a setting that needs trained models."""
+    if strategy.contract.untrained == "no":
+        names = join_words(list_untrained("features", "predictions"), last="or")
+        raise ValueError(
+            f"{config.strategy} needs a trained model, and training is none; use {names}"
+        )
+    refuse_without_model(config, NO_EFFECT)
+
+
+def refuse_without_model(config: ExperimentConfig, names: Sequence[str]) -> None:
+    """Raise ValueError for a setting of models that has another value than the default."""
+    usual = settings_of_training(config.training.name)
+    for field in fields_of(config):
+        value = str(getattr(config, field.name))
+        if field.name in names and value != str(usual.get(field.name, field.default)):
+            raise ValueError(
+                f"{field.name} is {show_value(value)}, and training is none: there is no model to "
+                "which it applies; omit it"
+            )
+
+
+def list_untrained(*kinds: Untrained) -> list[str]:
+    """Return the names of the query strategies that support studies without training.
+
+    >>> list_untrained("predictions")[:2]
+    ['badge', 'entropy']
+    """
+    classes = classes_of("strategy").values()
+    return sorted(spell_class(cls) for cls in classes if cls.contract.untrained in kinds)
+
+
+def check_predictions(config: ExperimentConfig, *, has_predictions: bool) -> None:
+    """Raise ValueError if a strategy selects by given predictions and there are none."""
+    strategy = build(strategies, config.strategy.name, OWN, **config.strategy.fields)
+    if has_predictions or strategy.contract.untrained != "predictions":
+        return
+    raise ValueError(
+        f"{config.strategy} selects by predictions, and the examples have none; add columns "
+        "prediction:CLASS or uncertainty, or use "
+        f"{join_words(list_untrained('features'), last='or')}"
+    )
+
+
+def check_brought(config: ExperimentConfig, *, has_predictions: bool) -> None:
+    """Raise ValueError if predictions of a site do not suit its study."""
+    if is_untrained(config):
+        check_predictions(config, has_predictions=has_predictions)
+    elif has_predictions:
+        raise ValueError(
+            f"the examples have predictions, which training {config.training} does not read; "
+            "remove these columns, or agree on training=none"
+        )
+
+
 def narrow_training(methods: Methods, features: int, classes: int) -> Methods:
     """Return the algorithms with the parts of training that the data allow.
 
@@ -134,6 +208,12 @@ def narrow_training(methods: Methods, features: int, classes: int) -> Methods:
 def is_personal(method: Method) -> bool:
     """Return whether a training algorithm trains personalized models."""
     return type(method).__module__.startswith(personal.__name__)
+
+
+def is_untrained(config: ExperimentConfig) -> bool:
+    """Return whether nothing is trained, so that sites only select examples."""
+    contract = contract_of_training(config.training.name)
+    return contract is not None and not contract.trains
 
 
 def has_gradient_steps(config: ExperimentConfig) -> bool:

@@ -175,6 +175,14 @@ NOT_BY_SITE: SiteScores = {
     "worst_tenth": None,
 }
 """Metrics of one model on common test examples."""
+UNSCORED: Scores = {
+    "accuracy": None,
+    "balanced_accuracy": None,
+    "per_class": None,
+    "mse": None,
+    **NOT_BY_SITE,  # type: ignore[typeddict-item]  # mypy: it could have more keys
+}
+"""Scores without any test counts."""
 
 
 def of_accuracy(

@@ -113,6 +113,17 @@ class Scores(SiteScores, total=False):
         Number | None,
         Field(description="mean squared error in units of the variance of the targets"),
     ]
+    distance: Annotated[
+        Number | None,
+        Field(
+            description="squared distance to the nearest selected example, in units of the "
+            "variance; without training"
+        ),
+    ]
+    random_distance: Annotated[
+        Number | None,
+        Field(description="the same for random selections of equal size"),
+    ]
 
 
 @with_config(STRICT)
@@ -172,7 +183,10 @@ class Evaluation(Scores, Collaboration, Chosen, total=False):
     final: Annotated[bool, Field(description="whether the scores count")]
     point: Annotated[
         str,
-        Field(description="model that was scored: `retained`, `deployed` or `post_agg`"),
+        Field(
+            description="what was scored: a model (`retained`, `deployed` or `post_agg`), or the "
+            "`selection`"
+        ),
     ]
     model_bytes: Annotated[Count, Field(description="size of the model in bytes")]
     retained: Annotated[

@@ -35,6 +35,7 @@ from fallow.experiment.finished import (
 from fallow.experiment.measuring import choose_kept, find_measurements, restore_kept
 from fallow.experiment.methods import local_training_config
 from fallow.experiment.scale import Scale
+from fallow.experiment.scoring import score_selection
 from fallow.experiment.steps import AccumulatedCosts, add_queries, build_record, cohort_of
 from fallow.measurements.disclosure import select_sums
 from fallow.measurements.evaluation_set import KEPT as OUTLOOK
@@ -105,6 +106,10 @@ class ExperimentRun:
     @property
     def config(self) -> ExperimentConfig:
         return self.simulation.config
+
+    @property
+    def _trains(self) -> bool:
+        return self.simulation.methods["training"].contract.trains
 
     def first_phase(self) -> None:
         """Run the part of `go` that all strategies of a seed share."""
@@ -240,6 +245,8 @@ class ExperimentRun:
             state = self._load_state(done)
             common = self.simulation.one_model(self.event_log, state, kept)
             own = self.simulation.own_models(state)
+            if not self._trains:
+                common = None
             last = self.event_log.finish("model", FinishedModel(state=common, sites=own))
         self.event_log.tidy()
         sites = last.get("sites", {})
@@ -400,7 +407,7 @@ class ExperimentRun:
         strategy = self.simulation.methods["query"]
         turn = cycle * self.config.queries_per_cycle + part
         ask = self._ask(step, "query", turn, shown)
-        if part == 0:
+        if part == 0 and self._trains:
             sent = select_sent(self.simulation.methods, state)
             ask.fit(None, "global", None, **sent)
             training_config = local_training_config(self.config, strategy)
@@ -428,7 +435,7 @@ class ExperimentRun:
             "seconds": seconds,
             "pseudo_labels": None,
         }
-        if part == 0:
+        if part == 0 and self._trains:
             done["pseudo_labels"] = self.simulation.pseudo_labels()
         keep: tuple[str, ...] = ()
         if part < self.config.queries_per_cycle - 1:
@@ -512,7 +519,8 @@ class ExperimentRun:
         state = before
         if state is None or config.restart == "fresh":
             state = self.simulation.fresh(stream(self.simulation.seed, "init", cycle))
-        if self.simulation.targets is None and "scaling" in self.simulation.methods:
+        is_without_units = self.simulation.targets is None
+        if self._trains and is_without_units and "scaling" in self.simulation.methods:
             key = ExchangeKey("train", "targets", cycle=cycle)
             ask = self._ask(key, "scaling", cycle, shown)
             self.simulation = self.simulation.with_targets(
@@ -521,9 +529,7 @@ class ExperimentRun:
         for r in range(config.rounds):
             state = self._round(cycle, r, state, shown)
             if r >= config.rounds - config.score_rounds:
-                rows.append(
-                    self.simulation.score_round(self.event_log, shown, cycle, r, state)
-                )
+                rows.append(self._score(cycle, r, state, shown))
             self.notify({"event": "round", "cycle": cycle, "round": r})
         trained: TrainedPhase = {
             "state": state,
@@ -538,6 +544,12 @@ class ExperimentRun:
             aggregates = self.event_log.load_aggregates(_training_step(cycle))
             trained["sums"] = select_sums(aggregates)
         return trained
+
+    def _score(self, cycle: int, r: int, state: State, shown: Disclosure) -> Evaluation:
+        """Return the scores of a round: of the model, or of the selection without training."""
+        if not self._trains:
+            return score_selection(self.simulation, cycle, r, state)
+        return self.simulation.score_round(self.event_log, shown, cycle, r, state)
 
     def _round(self, cycle: int, r: int, state: State, shown: Disclosure) -> State:
         """Run one round, update the best model of each site, and finalize after the last round."""

@@ -13,6 +13,7 @@ from fallow.core.types import SiteId, State
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.evaluate import evaluate, measure_training_loss, score_of_majority
 from fallow.experiment.event_log import EventLog
+from fallow.experiment.metrics import UNSCORED
 from fallow.experiment.steps import cohort_of, describe_collaboration
 from fallow.settings.config import ExperimentConfig
 
@@ -99,6 +100,21 @@ def describe_round(
         **describe_choice(state, simulation.layout),
         **collaboration,  # type: ignore[typeddict-item]  # mypy: it could have more keys
     }
+
+
+def score_selection(
+    simulation: Environment, cycle: int, r: int, state: State
+) -> Evaluation:
+    """Return the evaluation of a round without training: how selected examples cover all."""
+
+    def read(retained: bool) -> Scores:
+        return {
+            **UNSCORED,
+            "distance": float(state["distance"]),
+            "random_distance": float(state["random_distance"]),
+        }
+
+    return {**describe_round(simulation, cycle, r, state, read), "point": "selection"}
 
 
 def scores_retained(config: ExperimentConfig, methods: Methods, r: int) -> bool:

@@ -29,6 +29,7 @@ from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State, Values
 from fallow.data.dataset import Dataset, Task, take_some
 from fallow.data.example_spec import ExampleSpec, describe_examples
+from fallow.data.predictions import split_predictions
 from fallow.engine import row_loss
 from fallow.engine.device import ForwardPasses, SelectionDevice
 from fallow.engine.executors import Device, Executor, build_executor
@@ -53,12 +54,15 @@ from fallow.experiment.first_phase import first_phase, restore
 from fallow.experiment.measuring import refuse_without_sites
 from fallow.experiment.methods import (
     ModelMaker,
+    check_predictions,
     executor_of,
     is_personal,
     is_shared,
+    is_untrained,
     methods_of,
     narrow_training,
     placement_of,
+    refuse_without_model,
 )
 from fallow.experiment.rows import draw_flipped_sites, open_data, split_rows, split_tests
 from fallow.experiment.scale import Scale, is_standardized
@@ -322,6 +326,11 @@ def environment_of(
     ``kept`` is a feature store shared with other runs.  ``notify`` receives messages about unsupported
     operations of a device.
     """
+    predictions: Tensor | None = None
+    if is_untrained(config):
+        dataset, predictions = split_predictions(dataset)
+        refuse_without_model(config, ("test",))  # real sites have their own test examples
+        check_predictions(config, has_predictions=predictions is not None)
     shares = split_rows(config, dataset, seed)
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
     flipped = draw_flipped_sites(config, dataset, [*rows], seed)
@@ -360,7 +369,14 @@ def environment_of(
     members = {}
     for name, at in rows.items():
         groups = take_some(dataset.groups, at)
-        members[name] = LocalSite(name, data.take_rows(x, at), parts, store, groups=groups)
+        members[name] = LocalSite(
+            name,
+            data.take_rows(x, at),
+            parts,
+            store,
+            groups=groups,
+            predictions=take_some(predictions, at),
+        )
     channel: Channel = InProcessChannel(members, engine)
     if runtime == "bytes":
         channel = SerializingChannel(members, engine)

@@ -20,6 +20,7 @@ from fallow.report import (
     personal,
     regression,
     results,
+    selection,
 )
 from fallow.report.final_table import final_table, label_of
 from fallow.report.live import live, refresh
@@ -29,7 +30,7 @@ from fallow.report.section import (
     SectionPosition,
     buys_classes,
     chooses,
-    has_classes,
+    has_class_scores,
     has_numbers,
     is_live,
     sections_of,
@@ -53,6 +54,7 @@ GENERAL = (
     ),
     Section("Learning curves", CURVES, results.curves, chooses),
     Section("Final scores", SCORES, results.scores),
+    Section("Selected examples", SCORES, selection.selection, selection.has_selections),
     Section("Metrics", SCORES, metrics.metrics, metrics.has_metrics),
     Section("Measurements", SCORES, measured.measured, measured.has_measured),
     Section("Forecast for more labels", SCORES, forecast.forecast, forecast.has_forecast),
@@ -64,7 +66,7 @@ GENERAL = (
     Section(
         "Errors relative to the fit with all labels", ERRORS, regression.excess, has_numbers
     ),
-    Section("Accuracy by class", CLASSES, results.classes, has_classes),
+    Section("Accuracy by class", CLASSES, results.classes, has_class_scores),
     Section("Partition", CLASSES, results.partition, tells_classes),
     Section("Labels of each class over cycles", CLASSES, results.balance, buys_classes),
     Section("Effect of a setting", FINDINGS, comparisons.settings, chooses),

@@ -9,7 +9,7 @@ from enum import IntEnum
 from fallow.configs.papers import Paper
 from fallow.report.blocks import Blocks
 from fallow.report.live import read_live
-from fallow.study.records import StudyRecords
+from fallow.study.records import DISTANCE, StudyRecords
 
 
 class SectionPosition(IntEnum):
@@ -38,6 +38,11 @@ def is_live(study: StudyRecords) -> bool:
 def has_classes(study: StudyRecords) -> bool:
     """Return whether the task is classification."""
     return not study.is_regression
+
+
+def has_class_scores(study: StudyRecords) -> bool:
+    """Return whether models predict classes; nothing is predicted without training."""
+    return has_classes(study) and study.measure != DISTANCE
 
 
 def has_numbers(study: StudyRecords) -> bool:

@@ -129,6 +129,7 @@ class LocalSite:
     store: Store
     memory: dict[str, State] = field(default_factory=dict)
     groups: Tensor | None = None  # (n,) int64: no split divides a group
+    predictions: Tensor | None = None  # (n, k) given class probabilities
     values: Tensor = field(init=False)
     weight: Tensor = field(init=False)
     chance: Tensor = field(init=False)  # NaN if unknown

@@ -78,6 +78,7 @@ class BADGE:
         draws=True,
         regression=True,
         regression_fields=("sigma",),
+        untrained="predictions",
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:

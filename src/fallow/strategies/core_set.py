@@ -63,6 +63,7 @@ class CoreSet:
         authors="Sener, Ozan and Savarese, Silvio",
         needs=("local",),
         regression=True,
+        untrained="features",
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:

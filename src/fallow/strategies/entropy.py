@@ -67,6 +67,7 @@ class Entropy:
         year=2009,
         authors="Settles, Burr",
         needs=("local",),
+        untrained="predictions",
     )
 
     def __post_init__(self) -> None:

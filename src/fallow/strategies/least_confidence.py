@@ -52,6 +52,7 @@ class LeastConfidence:
         year=1994,
         authors="Lewis, David D. and Gale, William A.",
         needs=("local",),
+        untrained="predictions",
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:

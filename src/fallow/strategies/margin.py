@@ -52,6 +52,7 @@ class Margin:
         year=2001,
         authors="Scheffer, Tobias and Decomain, Christian and Wrobel, Stefan",
         needs=("local",),
+        untrained="predictions",
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:

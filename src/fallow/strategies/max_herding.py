@@ -62,6 +62,7 @@ class MaxHerding:
         year=2024,
         authors="Bae, Wonho and Noh, Junhyug and Sutherland, Danica J.",
         needs=("local",),
+        untrained="features",
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:

@@ -291,6 +291,7 @@ class Pivotal:
         one_pass=True,
         draws=True,
         regression=True,
+        untrained="features",
     )
 
     def __post_init__(self) -> None:

@@ -77,6 +77,7 @@ class ProbCover:
         authors="Yehuda, Ofer and Dekel, Avihu and Hacohen, Guy and Weinshall, Daphna",
         needs=("local",),
         draws=True,
+        untrained="features",
     )
 
     def __post_init__(self) -> None:

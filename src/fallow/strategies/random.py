@@ -39,6 +39,7 @@ class Random:
         paper="-",
         year=0,
         draws=True,
+        untrained="features",
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:

@@ -120,6 +120,7 @@ class Typical:
         regression=True,
         local_dp=False,  # aggregates of features are sent without noise
         missing="stops: clusters are those of the rows of all sites; a resumed run asks again",
+        untrained="features",
     )
 
     # -- server side ------------------------------------------------------------------------

@@ -72,6 +72,7 @@ class Typicality:
         authors="Hacohen, Guy and Dekel, Avihu and Weinshall, Daphna",
         needs=("local",),
         draws=True,
+        untrained="features",
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:

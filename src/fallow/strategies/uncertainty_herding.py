@@ -62,6 +62,7 @@ class UncertaintyHerding:
         year=2025,
         authors="Bae, Wonho and Oliveira, Gabriel L. and Sutherland, Danica J.",
         needs=("local",),
+        untrained="predictions",
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:

@@ -71,6 +71,8 @@ class Measure:
 
 ACCURACY = Measure("accuracy", "accuracy", higher_is_better=True, scale=100.0)
 SQUARED_ERROR = Measure("mse", "mean squared error", higher_is_better=False)
+DISTANCE = Measure("distance", "distance to selected examples", higher_is_better=False)
+"""Squared distance to the nearest selected example, in units of the variance."""
 
 
 def measure_of(metric: str) -> Measure:
@@ -176,6 +178,8 @@ def read_score(record: Record, measure: Measure) -> float | None:
         return record.get("accuracy")
     if measure == SQUARED_ERROR:
         return record.get("mse")
+    if measure == DISTANCE:
+        return record.get("distance")
     scores = record.get("metrics", {}).get(measure.name)
     return None if scores is None else scores["value"]
 
@@ -239,6 +243,8 @@ class StudyRecords:
         """Score of curves, tables and tests: `metric`, or accuracy or squared error."""
         if self.metric is not None:
             return measure_of(self.metric)
+        if self._has_any("distance"):
+            return DISTANCE
         return SQUARED_ERROR if self.is_regression else ACCURACY
 
     @cached_property

@@ -71,6 +71,8 @@ def _describe_model(config: ExperimentConfig, features: int | None, classes: int
         inputs = f" on features of {config.features}"
     elif config.encoder is not None:
         inputs = f" on features of encoder {config.encoder}"
+    if contract is not None and not contract.trains:
+        return inputs.strip()
     head = ""
     if config.head == "exact":
         head = ", last layer in closed form"

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fallow.training.fedprox import FedProx as FedProx
     from fallow.training.kcfu import KCFU as KCFU
     from fallow.training.masked_solve import MaskedSolve as MaskedSolve
+    from fallow.training.no_training import NoTraining as NoTraining
     from fallow.training.personal.apfl import APFL as APFL
     from fallow.training.personal.closed_form_heads import (
         ClosedFormHeads as ClosedFormHeads,
@@ -45,6 +46,7 @@ MODULES = {
     "KNNPer": "fallow.training.personal.knnper",
     "Local": "fallow.training.personal.local",
     "MaskedSolve": "fallow.training.masked_solve",
+    "NoTraining": "fallow.training.no_training",
     "PFedGraph": "fallow.training.personal.pfedgraph",
     "PerFedAvg": "fallow.training.personal.perfedavg",
     "Robust": "fallow.training.robust",

@@ -67,7 +67,7 @@ from fallow.transport.remote import RemoteChannel
 
 LOCK = "coordinator.lock"
 CardScore = Literal[
-    "accuracy", "accuracy_weighted", "balanced_accuracy", "worst_tenth", "mse"
+    "accuracy", "accuracy_weighted", "balanced_accuracy", "worst_tenth", "mse", "distance"
 ]
 SCORES: dict[CardScore, str] = {
     "accuracy": "accuracy, mean over sites",
@@ -75,6 +75,7 @@ SCORES: dict[CardScore, str] = {
     "balanced_accuracy": "accuracy, mean over classes",
     "worst_tenth": "accuracy of the worst tenth of the sites",
     "mse": "mean squared error",
+    "distance": "distance to selected examples",
 }
 """Scores of the last record in the model card, with their names there."""
 POLL = 10.0  # seconds between progress requests
@@ -355,7 +356,8 @@ class Program:
         if per_site := last.get("per_site"):
             scores |= {f"of {site}": per_site.get(site) for site in self.agreement.sites}
         saved = run.event_log.load_step("model")
-        is_own = saved is None or saved["state"] is None
+        trains = parts.methods["training"].contract.trains
+        is_own = trains and (saved is None or saved["state"] is None)
         facts = CardFacts(
             owner="the coordinator",
             exposure=last["exposure"],

@@ -12,19 +12,10 @@ from fallow.core.aggregation import number_of
 from fallow.core.types import SiteId, Value, Values
 from fallow.core.wording import is_small
 from fallow.experiment.measuring import add_up
-from fallow.experiment.metrics import NOT_BY_SITE, worst_tenth
+from fallow.experiment.metrics import UNSCORED, worst_tenth
 
 if TYPE_CHECKING:
     from fallow.experiment.record import Scores
-
-UNSCORED: Scores = {
-    "accuracy": None,
-    "balanced_accuracy": None,
-    "per_class": None,
-    "mse": None,
-    **NOT_BY_SITE,
-}
-"""Scores without any test counts."""
 
 
 def score_counts(replies: Mapping[SiteId, Values], variance: float | None = None) -> Scores:

@@ -14,6 +14,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.rows import SiteRows
 from fallow.deployment.site.settings import Settings
 from fallow.deployment.toml import format_duration
+from fallow.experiment.methods import is_untrained
 from fallow.measurements.meter import (
     Exposure,
     can_be_read,
@@ -171,12 +172,12 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
         f"deadline for the labels of a cycle: {format_duration(agreement.waits.deadline)}"
     )
 
+    model = f"model {config.model}, trained by {config.training}"
+    if is_untrained(config):
+        model = "no model is trained"
     lines = [
         f"study {agreement.name}, sites: {', '.join(agreement.sites)}",
-        (
-            f"model {config.model}, trained by {config.training}; query strategy "
-            f"{config.strategy}"
-        ),
+        f"{model}; query strategy {config.strategy}",
     ]
     for name in list_foreign_classes(config):
         lines.append(f"code of another distribution: {name}")

@@ -22,6 +22,7 @@ from fallow.deployment.site.keys import SiteKeys, make_keys, read_keys
 from fallow.deployment.site.rows import SiteRows, check_apart, read_rows, read_tests
 from fallow.deployment.site.settings import Settings, settings_from, settings_text
 from fallow.deployment.study_file import read_agreement
+from fallow.experiment.methods import check_brought
 from fallow.privacy.ledger import check_delta
 from fallow.storage.database import has_no_table
 from fallow.storage.errors import StorageError
@@ -82,6 +83,7 @@ class SiteFolder:
         options = settings.load_options(agreement.config.drop_rows)
         rows = read_rows(settings.data, agreement.schema, options)
         check_delta_of(settings, agreement, len(rows.x))
+        check_brought(agreement.config, has_predictions=rows.predictions is not None)
         data = _relative_path(folder, settings.data)
         placed = replace(settings, data=data, test=None, certificates=None)
         factory = agreement.transport_factory
@@ -209,6 +211,8 @@ class SiteFolder:
         note = self.path / "data.json"
         options = self.settings.load_options(self.agreement.config.drop_rows)
         result = read_rows(file, self.agreement.schema, options)
+        has_predictions = result.predictions is not None
+        check_brought(self.agreement.config, has_predictions=has_predictions)
         try:
             noted = json.loads(note.read_bytes())
             rows = noted["rows"]

@@ -587,6 +587,7 @@ class Host:
                 self._own_parts(),
                 self._draft,
                 groups=self._folder.rows.group_numbers,
+                predictions=self._folder.rows.predictions,
             )
         elif is_corrected:
             self._site.reread(self._ledger.store.load_labels(self._folder.name))

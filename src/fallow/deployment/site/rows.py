@@ -38,6 +38,7 @@ from fallow.data.loaders.text_rules import (
     warn_of_similar_names,
     warn_of_unknown_names,
 )
+from fallow.data.predictions import PREDICTIONS, PREFIX, is_prediction, read_predictions
 from fallow.data.reading import ColumnRead
 from fallow.deployment.schema import LARGEST, Column, Schema
 from fallow.deployment.site.pictures import (
@@ -91,6 +92,8 @@ class SiteRows:
         Whether the image of each row is one page of its file; empty if none is.
     marks
         Marks of the numbers in the file of a table.
+    predictions
+        Class probabilities (n, k) that the site brings, or None.
     """
 
     x: Tensor
@@ -105,6 +108,7 @@ class SiteRows:
     groups: tuple[str, ...] | None = None
     is_page: tuple[bool, ...] = ()
     marks: KnownMarks = UNKNOWN_MARKS
+    predictions: Tensor | None = None
 
     @property
     def group_numbers(self) -> Tensor | None:
@@ -344,6 +348,7 @@ def _read_table(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
         findings = warn_of_unknown_names("groups", Counter(groups))
         notes += [finding.advice for finding in findings]
     locations = [f"row {name}" for name in _number_rows(rows)]
+    predictions = _read_predictions(table, schema, is_whole, notes)
 
     def describe(row: int) -> ReadableRow:
         return tuple((c.name, texts[c.name][rows[row]], c.unit) for c in schema.columns)
@@ -358,7 +363,25 @@ def _read_table(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
         columns=(*read, *passed_over),
         groups=groups,
         marks=table.marks.known,
+        predictions=predictions,
     )
+
+
+def _read_predictions(
+    table: Table, schema: Schema, is_whole: Mask, notes: list[str]
+) -> Tensor | None:
+    """Return the predictions of rows in ``is_whole``, (n, k), or None without such columns."""
+    names = _list_predictions(table, schema)
+    if not names:
+        return None
+    columns = [_encode_column(Column(name), table, is_whole, notes) for name in names]
+    return read_predictions(names, torch.cat(columns, dim=1)[torch.from_numpy(is_whole)])
+
+
+def _list_predictions(table: Table, schema: Schema) -> list[str]:
+    """Return the columns of predictions that the site brings, beside the agreed columns."""
+    agreed = {column.name for column in schema.columns}
+    return [name for name in table.columns if is_prediction(name) and name not in agreed]
 
 
 def _show_cells(column: Column, table: Table, empty: Mask) -> list[str]:
@@ -415,6 +438,7 @@ def _check_columns(table: Table, schema: Schema, group: str | None) -> list[Colu
         require_known(group, table.columns, f"the column {group!r} of groups is missing")
         known.add(group)
         passed_over.append(ColumnRead(group, "identifier", "group"))
+    known |= set(_list_predictions(table, schema))
     for name, cells in table.columns.items():
         if name in known:
             continue
@@ -643,6 +667,11 @@ def _read_arrays(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
     labels = _parse_labels(schema, kept.get("y", unlabeled), locations)
     notes += _note_unlabeled(schema, kept.get("y", unlabeled))
     x = x[is_whole]
+    predictions = None
+    if PREDICTIONS in in_file.arrays:
+        shares = _read_shares(in_file.arrays[PREDICTIONS], len(is_whole))
+        columns = [f"{PREFIX}{number}" for number in range(shares.shape[1])]
+        predictions = read_predictions(columns, shares[is_whole])
 
     def describe_numbers(row: int) -> ReadableRow:
         numbers: list[float] = x[row].flatten().tolist()
@@ -657,6 +686,7 @@ def _read_arrays(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
             notes=tuple(notes),
             n_left_out=n_missing,
             groups=groups,
+            predictions=predictions,
         )
     shown = _find_views(in_file.arrays["files"], file.parent, len(is_whole))
     views = tuple(shown[row] for row in rows)
@@ -678,7 +708,18 @@ def _read_arrays(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
         views=views,
         n_left_out=n_missing,
         groups=groups,
+        predictions=predictions,
     )
+
+
+def _read_shares(values: npt.NDArray[np.generic], n: int) -> Tensor:
+    """Return the array of predictions of ``n`` examples, (n, k)."""
+    if values.ndim != 2 or len(values) != n or values.dtype.kind not in "fiu":
+        raise ValueError(
+            f"{PREDICTIONS} has shape {values.shape} and type {values.dtype}; give the "
+            f"probabilities of each class for each of the {n} examples, ({n}, classes)"
+        )
+    return torch.from_numpy(values.astype(np.float64))
 
 
 def _find_views(
