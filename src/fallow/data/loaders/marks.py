@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, final
 
+import numpy as np
+
 from fallow.core.load_options import UNKNOWN_MARKS, DecimalMark, KnownMarks
 from fallow.data.loaders.text_rules import is_empty, split_unit
 from fallow.data.reading import Finding, list_notes, warning
@@ -242,10 +244,26 @@ def _list_marked(cells: pa.ChunkedArray) -> list[str]:
     if not any(map(_is_decimal_point, first)):
         marks = "." if any(map(_is_decimal_comma, first)) else ".,"
     for mark in marks:
+        if not _may_have(later, mark):
+            continue
         marked = later.filter(pc.match_substring(later, mark))
         marked = marked.filter(pc.match_substring_regex(marked, MARKED)).unique()
         first += [cell.strip() for cell in marked.slice(0, MOST_MARKED).to_pylist()]
     return first
+
+
+def _may_have(cells: pa.ChunkedArray, mark: str) -> bool:
+    """Return whether the memory of some cell has a mark: much faster than to search each cell."""
+    for chunk in cells.chunks:
+        if str(chunk.type) not in ("string", "large_string"):
+            return True
+        letters = chunk.buffers()[-1]
+        if letters is None:
+            continue
+        codes = np.frombuffer(letters, dtype=np.uint8)
+        if (codes == ord(mark)).any():
+            return True
+    return False
 
 
 def _is_decimal_point(cell: str) -> bool:
