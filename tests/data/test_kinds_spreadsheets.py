@@ -198,3 +198,23 @@ def test_a_damaged_file_is_refused_in_a_sentence(content: bytes, tmp_path: Path)
     (tmp_path / "t.xlsx").write_bytes(content)
     with pytest.raises(ValueError, match=r"t\.xlsx could not be read as Excel"):
         read_file(tmp_path / "t.xlsx")
+
+
+def test_a_hidden_or_empty_first_sheet_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.xlsx"
+    book = openpyxl.Workbook()
+    book.active.title = "codes"
+    book.create_sheet("data").append(["a", "b"])
+    book["data"].append([1, 2])
+    book.save(path)
+    with pytest.raises(
+        ValueError, match=r"first of 2 sheets, 'codes', is empty; .*sheet='data'"
+    ):
+        read_file(path)
+    book["codes"].append(["a", "b"])
+    book["codes"].append([3, 4])
+    book["codes"].sheet_state = "hidden"
+    book.active = book["data"]
+    book.save(path)
+    hidden = [f.fix for f in read_file(path).findings if "is hidden" in f.sentence]
+    assert hidden == ["sheet='data'"]

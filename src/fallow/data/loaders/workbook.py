@@ -27,6 +27,8 @@ CELL = 40
 """Bytes of a cell: 45 to 60 with a number, and 16 for padding, as measured."""
 DENSE = 40
 """Bytes of a place in the rectangle of all cells, in calamine and as a list."""
+VISIBLE = ".Visible"
+"""End of the state of a sheet that is not hidden."""
 SEARCHED = 20  # first rows, in which the header is looked for
 Cells = list[object]
 ROW = 120
@@ -210,7 +212,16 @@ def read_sheet(
         values = book.get_sheet_by_name(chosen)
         merged = values.merged_cell_ranges or ()
         all_rows = [_trim(row) for row in values.to_python(skip_empty_area=False)]
+        states = {entry.name: str(entry.visible) for entry in book.sheets_metadata}
     findings: list[Finding] = []
+    if len(names) > 1 and sheet is None and not any(all_rows):
+        raise ValueError(
+            f"{path.name}: the first of {len(names)} sheets, {chosen!r}, is empty; give another one "
+            f"with sheet={names[1]!r}"
+        )
+    if len(names) > 1 and sheet is None and not states[chosen].endswith(VISIBLE):
+        sentence = f"{path.name}: the first sheet, {chosen!r}, is hidden, and was read"
+        findings.append(warning(sentence, f"sheet={names[1]!r}"))
     if len(names) > 1 and sheet is None:
         findings.append(
             note(
