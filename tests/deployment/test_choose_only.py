@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -10,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from fallow.cli import main
 from fallow.core.events import Event
 from fallow.data import Dataset
 from fallow.data.dataset import DONE
@@ -83,9 +86,22 @@ def examples(made: Federation, site: str) -> torch.Tensor:
     return data.x[data.sites == data.site_names.index(site)].double()
 
 
+def import_masks(folder: Path, names: list[str]) -> None:
+    """Draw a mask for each example of the first site, and import them as its users do."""
+    masks = folder / "masks"
+    masks.mkdir(exist_ok=True)
+    for name in names:
+        Image.fromarray(np.ones((2, 2), np.uint8)).save(masks / f"{name}.png")
+    words = ["site", "import", str(folder / NAMES[0]), str(masks), "--labels", "lesion"]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", ["fallow", *words, "--annotator", "Bo", "--quiet"])
+        main()
+    assert ended.value.code == 0
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    """A finished study, whose first site wrote its last work list to work.csv."""
+    """A finished study; its first site wrote its last work list to work.csv and drew masks."""
     folder = tmp_path_factory.mktemp("choose")
     made = study(folder, *PAIR)
 
@@ -95,6 +111,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
             tasks = list_open_tasks(ledger, SCHEMA, made.sites[NAMES[0]].rows)
             if tasks:
                 write_lines(folder / "work.csv", tasks)
+                import_masks(folder, [str(task["id"]) for task in tasks])
         made.label(event)
 
     assert made.program(notify=write_work_list).go()
@@ -143,6 +160,12 @@ def test_the_open_tasks_of_a_site_are_its_work_list(finished: Federation) -> Non
     labels = finished.labels()[NAMES[0]]
     chosen = [str(label.row + 1) for label in labels if label.cycle == 0]
     assert sorted(line.partition(",")[0] for line in lines) == sorted(chosen)
+
+
+def test_masks_at_a_site_make_its_tasks_done(finished: Federation) -> None:
+    tasks = finished.ledgers[NAMES[0]].tasks(cycle=0)
+    assert len(tasks) == 3
+    assert {answer.annotator for task in tasks for answer in task.answers} == {"Bo"}
 
 
 @pytest.mark.long

@@ -438,6 +438,13 @@ def import_(
         ),
     ] = "id",
     tool: Tool = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="Labels of the masks or boxes in a study whose only label is done: FILE is then a "
+            "folder of masks (NAME.png for the example NAME) or a COCO file",
+        ),
+    ] = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -445,29 +452,50 @@ def import_(
 
     The file has the columns id and label, or the study's names for these, and optionally
     annotator. The label "cannot tell" skips an example. Files of 'export'
-    are accepted. With --tool, the file is one of that labeling tool.
+    are accepted. With --tool, the file is one of that labeling tool. With --labels, tasks are done
+    if their mask or boxes exist and have these labels; the annotations stay in their files.
     """
     from fallow.core.wording import count_noun
+    from fallow.deployment.site.annotation_files import import_annotations
     from fallow.deployment.site.folder import SiteFolder
     from fallow.deployment.site.labeling_tools import find_tool
     from fallow.deployment.site.labels_io import import_labels
+
+    if labels is not None and by != "id":
+        raise ValueError(
+            "--labels reads masks or boxes, for which --by has no use; omit it"
+        )
 
     result = SiteFolder.open(folder)
     reader: LabelingTool | None = None
     if tool is not None:
         reader = find_tool(tool, result.settings.names)
+    schema = result.agreement.schema
     with closing(result.open_ledger()) as ledger:
-        taken = import_labels(
-            ledger,
-            result.agreement.schema,
-            result.rows,
-            file,
-            annotator,
-            partial=partial,
-            dry_run=dry_run,
-            by=by,
-            tool=reader,
-        )
+        if labels is not None:
+            taken = import_annotations(
+                ledger,
+                schema,
+                result.rows,
+                file,
+                opt.split_names(labels),
+                annotator,
+                partial=partial,
+                dry_run=dry_run,
+                tool=reader,
+            )
+        else:
+            taken = import_labels(
+                ledger,
+                schema,
+                result.rows,
+                file,
+                annotator,
+                partial=partial,
+                dry_run=dry_run,
+                by=by,
+                tool=reader,
+            )
     console = opt.console(quiet=quiet or as_json)
     if as_json:
         opt.print_json(taken)
@@ -475,11 +503,12 @@ def import_(
     more = len(taken.refused) - SHOWN
     if more > 0:
         print_lines(console, [f"and {more} more like these"])
+    noun = "line" if labels is None else "annotation"
     was = "would be" if dry_run else "was"
     action = "Would import" if dry_run else "Imported"
     if taken.refused and not partial:
         raise ValueError(
-            f"{count_noun(len(taken.refused), 'line')} of {file} cannot be imported, so nothing {was} "
+            f"{count_noun(len(taken.refused), noun)} of {file} cannot be imported, so nothing {was} "
             "imported; correct them, or use --partial to import the other lines"
         )
     print_lines(

@@ -1011,7 +1011,7 @@ def _check_fits(
     n_values = 0
     largest = 0
     for file in files:
-        shape, n_bytes, n_pages = _measure(file, most_pages)
+        shape, n_bytes, n_pages = measure_file(file, most_pages)
         if size is not None:
             shape = (shape[0], *size)
         n_pixels += n_bytes * n_pages
@@ -1022,7 +1022,7 @@ def _check_fits(
     check_fits(where, n_pixels + FLOAT * n_values)
 
 
-def _measure(file: Path, most_pages: int) -> tuple[tuple[int, ...], int, int]:
+def measure_file(file: Path, most_pages: int) -> tuple[tuple[int, ...], int, int]:
     """Return (channels, height, width) of an image by its header, the size of a page in bytes in
     memory, and the number of pages, at most ``most_pages``.
 

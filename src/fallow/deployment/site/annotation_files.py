@@ -1,0 +1,284 @@
+"""Annotations as files at a site: masks in a folder, or boxes in a COCO file.
+
+An open labeling task of a study with the only label "done" is answered if its annotation exists and
+suits the example.  The site checks names, shapes and labels.  No annotation leaves it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path, PurePath
+from typing import Annotated
+
+import numpy as np
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
+
+from fallow.core.refusal import explain_errors
+from fallow.core.suggestions import nearest
+from fallow.data.dataset import DONE
+from fallow.data.loaders.images import measure_file
+from fallow.data.loaders.pixels import open_image
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.schema import Schema
+from fallow.deployment.site.labeling_tools import Imported, LabelingTool
+from fallow.deployment.site.pictures import read_inside
+from fallow.deployment.site.rows import SiteRows
+from fallow.storage.received import MOST_BYTES, parse_json, read_named
+
+MASK = ".png"
+MOST_OF_MASK = 2**26  # bytes
+LABELS = ("1", "L", "P", "I", "I;16", "I;16B")
+"""Modes of Pillow whose pixels are whole numbers."""
+ROUNDING = 1.0
+"""Pixels by which a box may exceed its image."""
+LOOSE = ConfigDict(extra="ignore", strict=True)
+
+HasAnnotation = Callable[[int], bool]
+"""Whether an example has an annotation; raises ValueError for one that does not suit it."""
+
+
+def import_annotations(
+    ledger: Ledger,
+    schema: Schema,
+    rows: SiteRows,
+    path: Path,
+    names: Sequence[str],
+    annotator: str,
+    *,
+    partial: bool = False,
+    dry_run: bool = False,
+    tool: LabelingTool | None = None,
+) -> Imported:
+    """Answer the open tasks whose annotation exists with "done": all or none.
+
+    ``path`` is a folder with a mask ``NAME.png`` for an example ``NAME`` or ``NAME.*``, whose
+    pixels are 0 or the number of a label, from 1; or a COCO file whose boxes have these labels.
+    ``names`` are the labels. ``annotator``, ``partial``, ``dry_run`` and ``tool``, which has its own
+    names of examples, are those of `import_labels`. An example without annotation remains open.
+    Raises ValueError for a study with other labels, and for a file that cannot be read.
+    """
+    if not schema.is_done_only:
+        raise ValueError(
+            f"the labels of this study are {', '.join(schema.classes) or 'numbers'}, not {DONE!r} "
+            "alone; import a file of labels"
+        )
+    if not names or len(set(names)) < len(names):
+        raise ValueError("name each label of the annotations once, in the order of numbers")
+    stems = _list_stems(rows, tool)
+    read = _read_masks if path.is_dir() else _read_coco
+    find = read(path, rows, stems, names)
+    done: list[int] = []
+    refused: list[str] = []
+    n_open = 0
+    for task in ledger.tasks(state="open"):
+        if any(answer.annotator == annotator for answer in task.answers):
+            continue
+        n_open += 1
+        try:
+            if find(task.row):
+                done.append(task.row)
+        except ValueError as error:
+            refused.append(f"example {rows.ids[task.row]!r}: {error}")
+    empty = n_open - len(done) - len(refused)
+    if dry_run:
+        return Imported(recorded=len(done), same=0, empty=empty, refused=tuple(refused))
+    if refused and not partial:
+        done = []
+    with ledger.transaction():
+        for row in done:
+            ledger.answer(row, schema.value(DONE), annotator)
+    return Imported(recorded=len(done), same=0, empty=empty, refused=tuple(refused))
+
+
+def _list_stems(rows: SiteRows, tool: LabelingTool | None) -> list[str]:
+    """Return the name of the annotation of each example, without extension.
+
+    Raises ValueError if two examples would have the same.
+    """
+    stems = [_find_stem(name) for name in rows.ids]
+    if tool is not None:
+        stems = [tool.name_example(row, name) for row, name in enumerate(rows.ids)]
+    stem, times = Counter(stems).most_common(1)[0]
+    if times > 1:
+        raise ValueError(
+            f"{times} examples would have the annotation {stem!r}; rename one in the site's data"
+        )
+    return stems
+
+
+def _find_stem(name: str) -> str:
+    """Return the name of an image without folder and extension.
+
+    >>> _find_stem("ward/scan 7.jpg"), _find_stem("p12")
+    ('scan 7', 'p12')
+    """
+    return PurePath(name).stem
+
+
+def _measure_example(rows: SiteRows, row: int) -> tuple[int, int] | None:
+    """Return height and width of an example's image as its file has them; None without a file."""
+    files = rows.files(row)
+    if not files:
+        return None
+    _, height, width = measure_file(files[0], 1)[0]
+    return height, width
+
+
+def _check_size(size: tuple[int, int], rows: SiteRows, row: int) -> None:
+    """Raise ValueError for an annotation of another height or width than its image."""
+    expected = _measure_example(rows, row)
+    if expected is not None and size != expected:
+        raise ValueError(
+            f"its annotation has {size[0]} x {size[1]} pixels and its image {expected[0]} x "
+            f"{expected[1]}; annotate the image in its own size"
+        )
+
+
+# -- masks ------------------------------------------------------------------------------------
+
+
+def _read_masks(
+    folder: Path, rows: SiteRows, stems: Sequence[str], names: Sequence[str]
+) -> HasAnnotation:
+    """Return a function that checks the mask of an example in a folder."""
+
+    def find(row: int) -> bool:
+        file = folder / f"{stems[row]}{MASK}"
+        if not file.exists():
+            return False
+        if file.resolve() in [image.resolve() for image in rows.files(row)]:
+            raise ValueError(f"{file.name} is the image itself; give a folder of masks")
+        if file.stat().st_size > MOST_OF_MASK:
+            raise ValueError(
+                f"{file.name} has more than {MOST_OF_MASK >> 20} MiB, the limit for a mask"
+            )
+        _check_mask(read_inside(file, folder), rows, row, names)
+        return True
+
+    return find
+
+
+def _check_mask(content: bytes, rows: SiteRows, row: int, names: Sequence[str]) -> None:
+    """Raise ValueError for a mask of another shape, or with another label."""
+    with open_image(BytesIO(content), "reading masks") as image:
+        if image.format != "PNG" or image.mode not in LABELS:
+            raise ValueError(
+                "its mask is no PNG image of whole numbers; write the number of a label into "
+                "each pixel"
+            )
+        _check_size((image.size[1], image.size[0]), rows, row)
+        if image.mode == "1":
+            image = image.convert("L").point(lambda value: value > 0)
+        values = np.unique(np.asarray(image))
+    wrong = values[(values < 0) | (values > len(names))]
+    if len(wrong):
+        raise ValueError(
+            f"its mask has the number {int(wrong[0])}, and labels are 0 (none) to {len(names)} "
+            f"({names[-1]!r})"
+        )
+
+
+# -- boxes ------------------------------------------------------------------------------------
+
+
+@with_config(LOOSE)
+class CocoImage(TypedDict):
+    """Image of a COCO file."""
+
+    id: int
+    file_name: str
+    width: int
+    height: int
+
+
+@with_config(LOOSE)
+class CocoCategory(TypedDict):
+    """Label of a COCO file."""
+
+    id: int
+    name: str
+
+
+@with_config(LOOSE)
+class CocoBox(TypedDict):
+    """Box of a COCO file: left, top, width and height in pixels."""
+
+    image_id: int
+    category_id: int
+    bbox: Annotated[list[float], Field(min_length=4, max_length=4)]
+
+
+@with_config(LOOSE)
+class Coco(TypedDict):
+    """Parts of a COCO file that are checked."""
+
+    images: list[CocoImage]
+    categories: list[CocoCategory]
+    annotations: list[CocoBox]
+
+
+def _read_coco(
+    path: Path, rows: SiteRows, stems: Sequence[str], names: Sequence[str]
+) -> HasAnnotation:
+    """Return a function that checks the boxes of an example in a COCO file."""
+    with explain_errors(f"{path} cannot be read (", after="); check the path", of=OSError):
+        content = read_named(path, MOST_BYTES)
+    with explain_errors(f"{path.name} is no COCO file: "):
+        coco = _parse_coco(content)
+    label_of = {category["id"]: category["name"] for category in coco["categories"]}
+    images = {_find_stem(image["file_name"]): image for image in coco["images"]}
+    if len(images) < len(coco["images"]):
+        raise ValueError(f"{path.name} has two images of one name; rename one")
+    boxes_of: dict[int, list[CocoBox]] = {}
+    for box in coco["annotations"]:
+        boxes_of.setdefault(box["image_id"], []).append(box)
+
+    def find(row: int) -> bool:
+        image = images.get(stems[row])
+        boxes = boxes_of.get(image["id"], []) if image is not None else []
+        if image is None or not boxes:
+            return False
+        _check_size((image["height"], image["width"]), rows, row)
+        for box in boxes:
+            _check_box(box, image, label_of, names)
+        return True
+
+    return find
+
+
+def _parse_coco(content: bytes) -> Coco:
+    """Return the checked parts of a COCO file. Raises ValueError for another structure."""
+    try:
+        parsed: Coco = TypeAdapter(Coco).validate_python(parse_json(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise ValueError(f"{where}: {first['msg'].lower()}") from error
+    return parsed
+
+
+def _check_box(
+    box: CocoBox, image: CocoImage, label_of: Mapping[int, str], names: Sequence[str]
+) -> None:
+    """Raise ValueError for a box outside its image, or with another label."""
+    label = label_of.get(box["category_id"])
+    if label not in names:
+        hint = nearest(str(label), list(names))
+        raise ValueError(f"a box has the label {label!r}, which is not expected{hint}")
+    left, top, width, height = box["bbox"]
+    is_inside = (
+        all(map(math.isfinite, box["bbox"]))
+        and min(left, top) >= -ROUNDING
+        and min(width, height) > 0
+        and left + width <= image["width"] + ROUNDING
+        and top + height <= image["height"] + ROUNDING
+    )
+    if not is_inside:
+        raise ValueError(
+            f"the box {box['bbox']} is not inside its image of {image['width']} x "
+            f"{image['height']} pixels"
+        )
