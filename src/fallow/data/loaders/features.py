@@ -17,7 +17,8 @@ from fallow.core.load_options import LoadOptions
 from fallow.core.suggestions import require_known
 from fallow.data.example_spec import ExampleSpec, marks_of, options_of, scale_of
 from fallow.data.loaders.archive import read_arrays
-from fallow.data.loaders.images import list_files, name_pages, read_images
+from fallow.data.loaders.folders import list_files
+from fallow.data.loaders.images import name_pages, read_images
 from fallow.data.loaders.numbers import subtract_offsets
 from fallow.data.loaders.scaling import scale_as_trained
 from fallow.data.loaders.text_rules import check_names

@@ -16,14 +16,13 @@ from typing import final
 from fallow.core.load_options import DEFAULTS, LoadOptions
 from fallow.core.refusal import explain_errors
 from fallow.data.loaders.dicom import PhysicalRange
-from fallow.data.loaders.images import (
+from fallow.data.loaders.folders import (
     UNLABELED_FOLDER,
-    Images,
     label_of,
     list_files,
     list_folders,
-    read_images,
 )
+from fallow.data.loaders.images import Images, read_images
 from fallow.data.loaders.pixels import ImageError, open_image
 
 
