@@ -257,10 +257,10 @@ def _may_have(cells: pa.ChunkedArray, mark: str) -> bool:
     for chunk in cells.chunks:
         if str(chunk.type) not in ("string", "large_string"):
             return True
-        letters = chunk.buffers()[-1]
-        if letters is None:
+        stored = chunk.buffers()[-1]
+        if stored is None:
             continue
-        codes = np.frombuffer(letters, dtype=np.uint8)
+        codes = np.frombuffer(stored, dtype=np.uint8)
         if (codes == ord(mark)).any():
             return True
     return False
