@@ -30,6 +30,8 @@ MARKED = r"^\s*\D?\s*\d[\d.,]*\D{0,14}$"
 """Cells that may be numbers, with a unit or without."""
 CLOCK = re.compile(r"([01]?\d|2[0-3])\.[0-5]\d")  # 14.30
 VERSION = re.compile(r"[1-9]\d?\.\d")  # 2.0
+OTHER: Mapping[DecimalMark, DecimalMark] = {".": ",", ",": "."}
+"""Mark that separates thousands, for each decimal mark."""
 GROUPED = {".": POINTS, ",": COMMAS}
 """Pattern of a number with a thousands separator; `GAPS` for any other separator."""
 THOUSANDS_IN_WORDS = {".": "points", ",": "commas"}
@@ -114,16 +116,17 @@ class Marks:
             return [warning(sentence, "decimal='.' if the comma is not decimal")]
         if not self.doubt:
             return []
-        mark = "," if "," in self.doubt else "."
+        mark = mark_in(self.doubt)
         readings = [self.doubt.replace(mark, "."), self.doubt.replace(mark, "")]
         if mark != self.decimal:
             readings.reverse()
-        other = "," if self.decimal == "." else "."
         sentence = (
             f"{name}: numbers such as {self.doubt} were read as {readings[0]}, and may be "
             f"{readings[1]}, because all have three digits after the mark"
         )
-        return [Finding("warning", sentence, f"decimal={other!r}", self.is_usual)]
+        return [
+            Finding("warning", sentence, f"decimal={OTHER[self.decimal]!r}", self.is_usual)
+        ]
 
     def notes(self, name: str) -> tuple[Finding, ...]:
         """Return notes on marks other than a decimal point."""
@@ -138,9 +141,10 @@ class Marks:
 
 def give_marks(decimal: DecimalMark, columns: Mapping[str, pa.ChunkedArray]) -> Marks:
     """Return the marks of texts with a given decimal mark."""
-    thousands = "." if decimal == "," else ","
-    points = _find_point_columns(columns) if decimal == "," else ()
-    return Marks(decimal, thousands, is_marked=True, points=points)
+    marks = Marks(decimal, thousands=OTHER[decimal], is_marked=True)
+    if decimal == ".":
+        return marks
+    return replace(marks, points=_find_point_columns(columns))
 
 
 def detect_marks(
@@ -173,14 +177,12 @@ def detect_marks(
             evidence = _find_evidence(numbers, separator)
     mark = evidence.mark
     doubt = ""
-    if mark in ("auto", PERHAPS_POINT):
-        ambiguous = grouped.commas or [n for n in grouped.points if n.count(".") == 1]
-        if expected.decimal != "auto":
-            mark = expected.decimal
-        elif ambiguous:
-            doubt = ambiguous[0]
-        if mark == "auto" and doubt:
-            mark = _guess_decimal(numbers, separator, doubt)
+    if mark in ("auto", PERHAPS_POINT) and expected.decimal != "auto":
+        mark = expected.decimal
+    elif mark in ("auto", PERHAPS_POINT):
+        doubt = grouped.find_ambiguous()
+        guess = _guess_decimal(numbers, separator, doubt)
+        mark = guess if mark == "auto" else "."
     thousands = ""
     if mark == "," and grouped.points:
         thousands = "."
@@ -215,7 +217,14 @@ def find_decimal(numbers: Iterable[str]) -> DecimalMark:
             marks.add(",")
         if _is_decimal_point(number):
             marks.add(".")
-    return marks.pop() if len(marks) == 1 else "auto"
+    if len(marks) != 1:
+        return "auto"
+    return marks.pop()
+
+
+def mark_in(number: str) -> DecimalMark:
+    """Return the mark of a number that has one; the point for others."""
+    return "," if "," in number else "."
 
 
 def _find_point_columns(columns: Mapping[str, pa.ChunkedArray]) -> tuple[str, ...]:
@@ -240,9 +249,11 @@ def _list_marked(cells: pa.ChunkedArray) -> list[str]:
     if not len(later):
         return first
     # a column of 3.25 is searched for commas, and one of 3,25 for points: its own mark is known
-    marks = ","
-    if not any(map(_is_decimal_point, first)):
-        marks = "." if any(map(_is_decimal_comma, first)) else ".,"
+    marks = ".,"
+    if any(map(_is_decimal_point, first)):
+        marks = ","
+    elif any(map(_is_decimal_comma, first)):
+        marks = "."
     for mark in marks:
         if not _may_have(later, mark):
             continue
@@ -281,6 +292,12 @@ class Grouped(NamedTuple):
 
     commas: list[str]
     points: list[str]  # of columns without a decimal point
+
+    def find_ambiguous(self) -> str:
+        """Return a number whose mark may be decimal, "" without one."""
+        if self.commas:
+            return self.commas[0]
+        return next((number for number in self.points if number.count(".") == 1), "")
 
 
 def _list_grouped(columns: Sequence[Sequence[str]]) -> Grouped:
@@ -403,19 +420,20 @@ def _guess_decimal(
 ) -> DecimalMark:
     """Return the probable decimal mark of a file with numbers such as 3,215 or 3.215.
 
-    Semicolons separate cells where commas are decimal.  Whole numbers in the same column tell
-    more: 845 beside 3,215 is below one thousand, and 4512 would be 4,512.
+    number: one of these, "" without any.  Semicolons separate cells where commas are decimal.
+    Whole numbers in the same column tell more: 845 beside 3,215 is below one thousand, and 4512 would be 4,512.
     """
-    mark: DecimalMark = "," if "," in number else "."
-    other: DecimalMark = "," if mark == "." else "."
+    if not number:
+        return "."
+    mark = mark_in(number)
     pattern = GROUPED[mark]
     lengths: list[int] = []
     for column in columns:
         if any(mark in cell and pattern.fullmatch(cell) for cell in column):
             lengths += [len(cell) for cell in column if cell.isdecimal()]
-    usual: DecimalMark = "," if separator == ";" else "."
     if lengths and max(lengths) > 3:
         return mark
     if lengths and separator == ";":
-        return other
-    return "." if mark == "." else usual
+        return OTHER[mark]
+    # 3.215, or 3,215 in a comma-separated file
+    return "," if mark == "," and separator == ";" else "."

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from fastapi import Request
 
 from fallow.core.load_options import DecimalMark
-from fallow.data.loaders.marks import GROUPED
+from fallow.data.loaders.marks import GROUPED, mark_in
 from fallow.deployment.labeling_page.languages import Mistake
 from fallow.deployment.ledger.labeling_tasks import REASONS
 from fallow.deployment.schema import LARGEST, Schema
@@ -165,7 +165,7 @@ def number_of(text: str, decimal: DecimalMark = "auto") -> float:
             "separator",
             value=text.strip(),
         )
-    mark = "," if "," in plain else "."
+    mark = mark_in(plain)
     if mark != decimal and GROUPED[mark].fullmatch(plain):
         raise Mistake(
             "'%(value)s' may be a fraction or have a thousands separator: type %(fraction)s or "

@@ -33,7 +33,7 @@ from typing import Annotated, Literal, final
 from pydantic import Field, with_config
 
 from fallow.core.load_options import DecimalMark
-from fallow.data.loaders.marks import GROUPED, find_decimal
+from fallow.data.loaders.marks import GROUPED, find_decimal, mark_in
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.labeling_tasks import (
     LabelAnswer,
@@ -428,7 +428,7 @@ def _parse_label(
     if text == CANNOT_TELL and text not in schema.classes:
         return None
     if not schema.classes and text.count(",") + text.count(".") == 1:
-        mark = "," if "," in text else "."
+        mark = mark_in(text)
         is_known = mark == decimal or (mark == "." and decimal == "auto")
         if not is_known and GROUPED[mark].fullmatch(text):
             raise ValueError(
