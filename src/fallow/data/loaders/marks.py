@@ -421,7 +421,8 @@ def _guess_decimal(
     """Return the probable decimal mark of a file with numbers such as 3,215 or 3.215.
 
     number: one of these, "" without any.  Semicolons separate cells where commas are decimal.
-    Whole numbers in the same column tell more: 845 beside 3,215 is below one thousand, and 4512 would be 4,512.
+    Whole numbers in the same column tell more: 845 beside 3,215 is below one thousand, and 4512
+    would be 4,512.
     """
     if not number:
         return "."
