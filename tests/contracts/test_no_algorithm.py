@@ -64,6 +64,7 @@ WORDS = {
     "variance": "note with the unit of squared errors, and variance over sites",
     "weight": "weight of a selected example",
     "weights": "file with the weights of an encoder",
+    "width": "of an image in a COCO file",
     "y": "labels in a file of arrays",
 }
 """Words of the protocol that a field or an argument of some algorithm is called too."""

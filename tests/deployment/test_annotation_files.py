@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from dataclasses import replace
@@ -21,6 +22,7 @@ from fallow.deployment.site.labeling_tools import Imported, LabelingTool
 from fallow.deployment.site.pictures import Originals
 from fallow.deployment.site.rows import SiteRows
 from tests.deployment.label_queues import HEART, make_queue
+from tests.deployment.test_nifti import nifti
 from tests.each import each_of
 
 SCANS = Schema("images", "classification", classes=(DONE,), shape=(1, 8, 8))
@@ -157,6 +159,37 @@ def test_examples_without_image_need_only_an_annotation(tmp_path: Path) -> None:
     queue = make_queue(tmp_path, replace(HEART, classes=(DONE,)), asked=(3, 1))
     masks = write_mask(tmp_path / "masks", "patient-3.png")
     assert take(queue, masks) == Imported(recorded=1, same=0, empty=1, refused=())
+
+
+def test_nifti_masks_have_the_size_and_the_labels_of_their_images(tmp_path: Path) -> None:
+    queue = make_site(tmp_path)
+    masks = tmp_path / "masks"
+    masks.mkdir()
+    n = HEIGHT * WIDTH
+    (masks / "scan-0.nii").write_bytes(nifti([2] * n, shape=(WIDTH, HEIGHT)))
+    (masks / "scan-1.nii").write_bytes(nifti([3] * n, shape=(WIDTH, HEIGHT)))
+    (masks / "scan-3.nii").write_bytes(nifti([1] * n, shape=(WIDTH, 2, 3)))
+    outcome = take(queue, masks, partial=True)
+    assert outcome.recorded == 1
+    assert "the number 3" in str(outcome.refused)
+    assert "it is one image" in str(outcome.refused)
+    (masks / "scan-3.nii").write_bytes(nifti([1] * n, shape=(HEIGHT, WIDTH)))
+    write_mask(masks, "scan-1.png")
+    refused = str(take(queue, masks).refused)
+    assert "has 4 x 6 pixels and its image 6 x 4" in refused
+    assert "scan-1.png and scan-1.nii; remove one" in refused
+
+
+def test_a_volume_may_be_the_mask_of_an_example_without_image(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path, replace(HEART, classes=(DONE,)), asked=(3, 1))
+    masks = tmp_path / "masks"
+    masks.mkdir()
+    packed = gzip.compress(nifti(np.ones(24), shape=(2, 3, 4)))
+    (masks / "patient-3.nii.gz").write_bytes(packed)
+    (masks / "patient-1.nii").write_bytes(nifti([0.5] * 6, code=16, kind="f4"))
+    outcome = take(queue, masks, partial=True)
+    assert outcome.recorded == 1
+    assert "has the number 0.5" in str(outcome.refused)
 
 
 class Numbered(LabelingTool):

@@ -1,5 +1,6 @@
 """Studies that select examples and train nothing."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from torch.testing import assert_close
 import fallow as fl
 from fallow import strategies
 from fallow.core.build import names
+from fallow.core.events import Event, describe_score
 from fallow.experiment.methods import NO_EFFECT, list_untrained
 from fallow.report.page import write_report
+from fallow.study.callbacks import Callback, TrackedRun
 from fallow.training.no_training import sum_distances
 from tests.each import each_of
 
@@ -120,9 +123,29 @@ def test_all_strategies_declare_whether_they_need_training() -> None:
     assert len(listed) == len(names(strategies))
 
 
-def test_a_run_without_training_has_no_model_to_predict_with() -> None:
+def test_a_run_without_training_has_no_model_to_predict_with(tmp_path: Path) -> None:
+    run = choose(toy(SHARES), out=tmp_path)
     with pytest.raises(ValueError, match="there is no model"):
-        choose(toy(SHARES)).predict([[0.0, 0.0, 0.0]])
+        run.predict([[0.0, 0.0, 0.0]])
+    with pytest.raises(ValueError, match=r"trained nothing .*, so there is no model"):
+        fl.load_model(tmp_path)
+
+
+def test_progress_trackers_and_people_get_the_distance(tmp_path: Path) -> None:
+    events: list[Event] = []
+
+    class Kept(Callback):
+        def take_scores(
+            self, run: TrackedRun, cycle: int, scores: Mapping[str, float]
+        ) -> None:
+            events.append({"event": "scored", "cycle": cycle, **scores})  # type: ignore[typeddict-item]
+
+    run = choose(toy(SHARES), callbacks=[Kept()])
+    last = run.records.iloc[-1]
+    assert events[-1]["distance"] == last["distance"]
+    event: Event = {"event": "scored", "accuracy": None, "mse": None, "distance": 0.25}
+    assert describe_score(event) == "distance 0.250"
+    assert f"distance {last['distance']:.3g} (random: " in repr(run)
 
 
 def test_the_report_compares_selections_with_random_ones(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from fallow.core.wording import join_some
 from fallow.data import Dataset
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import TrainedModel
-from fallow.experiment.methods import methods_of
+from fallow.experiment.methods import is_untrained, methods_of
 from fallow.measurements.prediction_sets import (
     build_prediction_sets,
     check_coverage,
@@ -653,7 +653,7 @@ class Run:
                     f"{join_some(list(own))}"
                 )
             return own[site]
-        if common is None and not own:
+        if is_untrained(self.config):
             raise ValueError("nothing was trained (training is none), so there is no model")
         if common is None:
             raise ValueError(

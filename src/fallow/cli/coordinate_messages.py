@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fallow.cli.log_lines import LogLines, find_level
 from fallow.cli.terminal import print_event, show_table
-from fallow.core.events import Event, is_progress
+from fallow.core.events import Event, describe_score, is_progress
 from fallow.core.wording import show_count, show_part
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.coordinator.folder import CoordinatorFolder
@@ -198,11 +198,8 @@ def _describe_counts(site: str, counts: dict[str, int]) -> str:
 
 def _describe_score(event: Event) -> str:
     text = f"cycle {event['cycle']}: {event['labeled']} labels"
-    if event["accuracy"] is not None:
-        return f"{text}, accuracy {event['accuracy']:.3f}"
-    if event["mse"] is not None:
-        return f"{text}, mse {event['mse']:.4g}"
-    return text
+    score = describe_score(event)
+    return f"{text}, {score}" if score else text
 
 
 def after_init(coordinator_folder: CoordinatorFolder, host: str | None) -> list[str]:

@@ -16,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fallow.core.events import Event
+from fallow.core.events import Event, describe_score
 from fallow.core.wording import rough_duration
 from fallow.settings.config import ExperimentConfig
 from fallow.storage.plain import one_line
@@ -88,11 +88,8 @@ class ProgressWatcher:
             case "query":
                 detail = f"cycle {event['cycle']}, selecting examples"
             case "scored":
-                if event["accuracy"] is not None:
-                    score = f"accuracy {event['accuracy']:.3f}"
-                else:
-                    score = f"mse {event['mse']:.4g}"
-                detail = f"cycle {event['cycle']}, {event['labeled']} labels, {score}"
+                labels = f"cycle {event['cycle']}, {event['labeled']} labels"
+                detail = f"{labels}, {describe_score(event)}"
             case "encoding":
                 detail = f"encoding examples, {event['done']:,} of {event['rows']:,}"
             case "device":

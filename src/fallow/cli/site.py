@@ -442,7 +442,7 @@ def import_(
         str | None,
         typer.Option(
             help="Labels of the masks or boxes in a study whose only label is done: FILE is then a "
-            "folder of masks (NAME.png for the example NAME) or a COCO file",
+            "folder of masks (NAME.png, .nii or .nii.gz for the example NAME) or a COCO file",
         ),
     ] = None,
     quiet: opt.Quiet = False,

@@ -26,6 +26,7 @@ class Event(TypedDict, total=False):
     labeled: int
     accuracy: float | None
     mse: float | None
+    distance: float | None  # without training
     bytes_up: int  # so far
     bytes_down: int
     epsilon: float  # privacy budget that a site has spent; for an exchange: its cost
@@ -88,3 +89,21 @@ def name_run(event: Event, strategy: str, seed: int) -> Event:
     {'event': 'query', 'cycle': 2, 'strategy': 'badge', 'seed': 0}
     """
     return {**event, "strategy": strategy, "seed": seed}
+
+
+def describe_score(event: Event) -> str:
+    """Return the score of a cycle in an event ``scored``, "" without one.
+
+    >>> describe_score({"event": "scored", "accuracy": 0.5, "mse": None})
+    'accuracy 0.500'
+    """
+    accuracy = event.get("accuracy")
+    if accuracy is not None:
+        return f"accuracy {accuracy:.3f}"
+    mse = event.get("mse")
+    if mse is not None:
+        return f"mse {mse:.4g}"
+    distance = event.get("distance")
+    if distance is not None:
+        return f"distance {distance:.3f}"
+    return ""

@@ -226,6 +226,7 @@ class ExperimentRun:
                 "labeled": last["labeled"],
                 "accuracy": last["accuracy"],
                 "mse": last["mse"],
+                "distance": last.get("distance"),
                 "bytes_up": last["bytes_up"],
                 "bytes_down": last["bytes_down"],
                 "epsilon": sum(row.get("epsilon", 0.0) for row in last["revealed"]),

@@ -12,7 +12,7 @@ from fallow.core.suggestions import nearest
 from fallow.core.types import SiteId, State
 from fallow.core.wording import join_some
 from fallow.experiment.finished import TrainedModel
-from fallow.experiment.methods import methods_of
+from fallow.experiment.methods import is_untrained, methods_of
 from fallow.settings.config import ExperimentConfig
 
 
@@ -61,6 +61,10 @@ def choose_state(
         )
     if state is not None:
         return Trained(config, saved, state, policy)
+    if is_untrained(config):
+        raise ValueError(
+            f"the study in {folder} trained nothing (training is none), so there is no model"
+        )
     why = f"each site of {folder} has a personalized model; the folder of a site has it"
     if site is not None and own:
         why = f"{folder} has no site {site!r}{nearest(site, list(own))}"

@@ -49,6 +49,6 @@ def selection(study: StudyRecords, key: str) -> Blocks:
 
 
 def count_classes(record: Record) -> int | None:
-    """Return the number of classes with a selected example; None if classes are unknown."""
-    counts = record.get("labeled_per_class")
-    return None if counts is None else sum(count > 0 for count in counts)
+    """Return the number of classes with a selected example; None if there are no classes."""
+    counts = record.get("labeled_per_class") or []
+    return sum(count > 0 for count in counts) if len(counts) > 1 else None

@@ -37,7 +37,6 @@ class SiteView:
         self._sees_hidden = simulator_only
         self._features = dict(site.parts.features)
         self._outputs = dict(site.parts.outputs)
-        self._trains = site.parts.methods["training"].contract.trains
         self._flat: dict[str, Tensor] = {}  # examples as features of a linear model
         self.site: SiteId = site.id
         self.cycle = cycle
@@ -169,7 +168,7 @@ class SiteView:
     def logits(self, model: str, which: Rows = "pool") -> Tensor:
         """Return the outputs of a stored model for examples of a kind, (n, c)."""
         check_rows_kind(which)
-        if not self._trains:
+        if not self._trains():
             return self._given_logits(which)
         if (model, which) not in self._outputs and isinstance(self._site.seen, Tensor):
             self._run_model(model, which)
@@ -184,10 +183,14 @@ class SiteView:
         h)."""
         check_rows_kind(which)
         if (model, which) not in self._features:
-            if not self._trains or self._sees_rows(self.model(model)):
+            if not self._trains() or self._sees_rows(self.model(model)):
                 return self._flat_rows(which)
             self._run_model(model, which)
         return self._features[model, which]
+
+    def _trains(self) -> bool:
+        """Return whether the training algorithm trains models."""
+        return self._site.parts.methods["training"].contract.trains
 
     def _given_logits(self, which: Rows) -> Tensor:
         """Return the logarithms of given predictions for examples of a kind, (n, k)."""

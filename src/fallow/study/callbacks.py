@@ -21,7 +21,7 @@ from fallow.study.study_run import StudyRun
 
 Parameter = str | int | float | bool
 """Value of a setting for trackers."""
-SCORES = ("accuracy", "mse", "labeled", "bytes_up", "bytes_down", "epsilon")
+SCORES = ("accuracy", "mse", "distance", "labeled", "bytes_up", "bytes_down", "epsilon")
 """Metrics of a cycle for trackers: the score of the model and its cumulative cost."""
 ENDINGS = ("done", "finished")
 """Events after which a run has ended successfully."""
@@ -103,9 +103,9 @@ class Callback(Protocol):
         cycle : int
             Cycle, starting at 0.
         scores : mapping of str to float
-            ``accuracy`` (0 to 1) or ``mse``, and cumulative values: ``labeled`` (number of labels),
-            ``bytes_up`` and ``bytes_down`` between sites and coordinator, and ``epsilon``
-            (privacy budget spent by a site).
+            ``accuracy`` (0 to 1), ``mse`` or ``distance``, and cumulative values: ``labeled``
+            (number of labels), ``bytes_up`` and ``bytes_down`` between sites and coordinator, and
+            ``epsilon`` (privacy budget spent by a site).
         """
         return
 

@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
@@ -25,6 +26,7 @@ from fallow.data.loaders.pixels import open_image
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.schema import Schema
 from fallow.deployment.site.labeling_tools import Imported, LabelingTool
+from fallow.deployment.site.nifti import SUFFIXES, read_nifti
 from fallow.deployment.site.pictures import read_inside
 from fallow.deployment.site.rows import SiteRows
 from fallow.storage.received import MOST_BYTES, parse_json, read_named
@@ -55,11 +57,12 @@ def import_annotations(
 ) -> Imported:
     """Answer the open tasks whose annotation exists with "done": all or none.
 
-    ``path`` is a folder with a mask ``NAME.png`` for an example ``NAME`` or ``NAME.*``, whose
-    pixels are 0 or the number of a label, from 1; or a COCO file whose boxes have these labels.
-    ``names`` are the labels. ``annotator``, ``partial``, ``dry_run`` and ``tool``, which has its own
-    names of examples, are those of `import_labels`. An example without annotation remains open.
-    Raises ValueError for a study with other labels, and for a file that cannot be read.
+    ``path`` is a folder with a mask ``NAME.png``, ``NAME.nii`` or ``NAME.nii.gz`` for an example
+    ``NAME`` or ``NAME.*``, whose numbers are 0 or those of labels, from 1; or a COCO file whose
+    boxes have these labels. ``names`` are the labels. ``annotator``, ``partial``, ``dry_run`` and
+    ``tool``, which has its own names of examples, are those of `import_labels`. An example without
+    annotation remains open. Raises ValueError for a study with other labels, and for a file that
+    cannot be read.
     """
     if not schema.is_done_only:
         raise ValueError(
@@ -147,23 +150,30 @@ def _read_masks(
     """Return a function that checks the mask of an example in a folder."""
 
     def find(row: int) -> bool:
-        file = folder / f"{stems[row]}{MASK}"
-        if not file.exists():
+        files = [folder / f"{stems[row]}{suffix}" for suffix in (MASK, *SUFFIXES)]
+        files = [file for file in files if file.exists()]
+        if not files:
             return False
+        if len(files) > 1:
+            raise ValueError(
+                f"it has the masks {files[0].name} and {files[1].name}; remove one"
+            )
+        (file,) = files
         if file.resolve() in [image.resolve() for image in rows.files(row)]:
             raise ValueError(f"{file.name} is the image itself; give a folder of masks")
         if file.stat().st_size > MOST_OF_MASK:
             raise ValueError(
                 f"{file.name} has more than {MOST_OF_MASK >> 20} MiB, the limit for a mask"
             )
-        _check_mask(read_inside(file, folder), rows, row, names)
+        read = _read_png if file.suffix == MASK else _read_volume
+        _check_labels(read(read_inside(file, folder), rows, row), names)
         return True
 
     return find
 
 
-def _check_mask(content: bytes, rows: SiteRows, row: int, names: Sequence[str]) -> None:
-    """Raise ValueError for a mask of another shape, or with another label."""
+def _read_png(content: bytes, rows: SiteRows, row: int) -> npt.NDArray[np.generic]:
+    """Return the numbers of a mask. Raises ValueError for one of another shape than its image."""
     with open_image(BytesIO(content), "reading masks") as image:
         if image.format != "PNG" or image.mode not in LABELS:
             raise ValueError(
@@ -173,11 +183,30 @@ def _check_mask(content: bytes, rows: SiteRows, row: int, names: Sequence[str]) 
         _check_size((image.size[1], image.size[0]), rows, row)
         if image.mode == "1":
             image = image.convert("L").point(lambda value: value > 0)
-        values = np.unique(np.asarray(image))
-    wrong = values[(values < 0) | (values > len(names))]
+        return np.asarray(image)
+
+
+def _read_volume(content: bytes, rows: SiteRows, row: int) -> npt.NDArray[np.generic]:
+    """Return the numbers of a NIfTI mask. Raises ValueError as `_read_png` does."""
+    with explain_errors("its mask: "):
+        volume = read_nifti(content)
+    width, height, *deep = (*volume.shape, 1, 1)[: max(2, len(volume.shape))]
+    if math.prod(deep) > 1 and rows.files(row):
+        raise ValueError(
+            f"its mask has the shape {list(volume.shape)} and it is one image; give a mask of one "
+            "slice"
+        )
+    _check_size((height, width), rows, row)
+    return volume.values
+
+
+def _check_labels(values: npt.NDArray[np.generic], names: Sequence[str]) -> None:
+    """Raise ValueError for a number in a mask that is no label."""
+    known = np.arange(len(names) + 1)
+    wrong = np.unique(values[~np.isin(values, known)])
     if len(wrong):
         raise ValueError(
-            f"its mask has the number {int(wrong[0])}, and labels are 0 (none) to {len(names)} "
+            f"its mask has the number {wrong[0]:g}, and labels are 0 (none) to {len(names)} "
             f"({names[-1]!r})"
         )
 

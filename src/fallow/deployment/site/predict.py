@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fallow.deployment.annotators import MODEL
 from fallow.deployment.site.folder import SiteFolder
+from fallow.experiment.methods import is_untrained
 from fallow.experiment.predict import Predicted, predict_with
 from fallow.experiment.trained import Trained, choose_state
 from fallow.storage.errors import StorageError
@@ -17,6 +18,8 @@ def read_site_model(folder: Path) -> Trained:
     """Return the model that the site uses. Raises StorageError before the end of the study."""
     site = SiteFolder.open(folder)
     model = folder / MODEL
+    if is_untrained(site.agreement.config):
+        raise StorageError(f"the study of {folder} trains nothing, so there is no model")
     if not model.exists():
         raise StorageError(
             f"{folder} has no model: it is sent at the end of the study, to each "
