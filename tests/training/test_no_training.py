@@ -1,6 +1,7 @@
 """Studies that select examples and train nothing."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,13 @@ import fallow as fl
 from fallow import strategies
 from fallow.core.build import names
 from fallow.core.events import Event, describe_score
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.methods import NO_EFFECT, list_untrained
+from fallow.experiment.run import ExperimentRun
+from fallow.experiment.simulation import environment_of
 from fallow.report.page import write_report
+from fallow.settings.config import ExperimentConfig
+from fallow.settings.spec import Spec
 from fallow.study.callbacks import Callback, TrackedRun
 from fallow.training.no_training import sum_distances
 from tests.each import each_of
@@ -23,6 +29,19 @@ X = np.random.default_rng(0).normal(size=(40, 3))
 SHARES = np.random.default_rng(1).dirichlet([1, 1], size=40)
 LABELS = ["yes" if share > 0.5 else "no" for share in SHARES[:, 1]]
 COLUMNS = ["a", "b", "c", "prediction:no", "prediction:yes"]
+
+
+UNTRAINED = ExperimentConfig(
+    "toy",
+    training=Spec("none"),
+    partition=Spec("iid"),
+    sites=1,
+    initial=0,
+    budget=2,
+    cycles=1,
+    rounds=1,
+    score_rounds=1,
+)
 
 
 def toy(*columns: np.ndarray, names: list[str] = COLUMNS) -> fl.Dataset:
@@ -51,8 +70,11 @@ def test_distances_equal_those_of_a_loop() -> None:
 
 @each_of("strategy", list_untrained("features", "predictions"))
 def test_strategies_for_studies_without_training_select_the_budget(strategy: str) -> None:
-    record = choose(toy(SHARES), strategy).records.iloc[-1]
-    assert record["distance"] > 0
+    config = replace(UNTRAINED, strategy=Spec(strategy))
+    event_log = EventLog()
+    simulation = environment_of(config, 0, toy(SHARES), event_log)
+    ExperimentRun(simulation, event_log).go()
+    assert len(event_log.load_labels("site-0")) == 2
 
 
 def test_margin_selects_the_most_uncertain_given_predictions() -> None:
@@ -149,19 +171,7 @@ def test_progress_trackers_and_people_get_the_distance(tmp_path: Path) -> None:
 
 
 def test_the_report_compares_selections_with_random_ones(tmp_path: Path) -> None:
-    fl.compare(
-        toy(SHARES),
-        ["random", "margin"],
-        training="none",
-        sites=2,
-        seeds=1,
-        cycles=1,
-        budget=2,
-        initial=1,
-        partition="iid",
-        out=tmp_path,
-        progress=False,
-    )
+    choose(toy(SHARES), "margin", out=tmp_path)
     page = write_report([tmp_path]).read_text()
     assert "Random selections" in page
     assert "Selected examples after the last cycle" in page
