@@ -27,6 +27,7 @@ from fallow.cli.site import site
 from fallow.cli.site_messages import SiteLines, describe_end, describe_event
 from fallow.core import events
 from fallow.deployment.ledger.tables import Tables
+from fallow.deployment.model_card import CARD
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.serve import LedgerBackups, read_status, serve, unreachable
 from fallow.deployment.study_file import write_agreement
@@ -429,6 +430,9 @@ def test_a_site_is_told_what_to_do_when_the_study_is_over(tmp_path: Path) -> Non
         "bytes": 9,
     }
     assert f"fallow predict {tmp_path} ROWS" in " ".join(describe_end(event, tmp_path))
+    (untrained,) = describe_end(event, tmp_path, trains=False)
+    assert "predict" not in untrained
+    assert str(tmp_path / CARD) in untrained
     assert not describe_end({**event, "exchange": key_of("0/train/0/1")}, tmp_path)
     assert not describe_end({**event, "refused": "no"}, tmp_path)
     assert not describe_end({"event": "coordinator", "problem": None}, tmp_path)

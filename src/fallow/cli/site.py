@@ -262,6 +262,7 @@ def start(
     from fallow.deployment.folders import tighten
     from fallow.deployment.site.folder import SiteFolder
     from fallow.deployment.site.serve import only_server, serve
+    from fallow.experiment.methods import is_untrained
     from fallow.transport.kinds import check_packages
 
     opt.check_log(log_format, as_json=as_json)
@@ -288,7 +289,9 @@ def start(
     if log is not None:
         log_context = log.around()
     with stopped_by_signals(stop.set), log_context:
-        serve(result, stop, SiteLines(console, folder, as_json=as_json, log=log))
+        trains = not is_untrained(result.agreement.config)
+        lines = SiteLines(console, folder, as_json=as_json, log=log, trains=trains)
+        serve(result, stop, lines)
     print_lines(console, [f"stopped; to resume: fallow site start {folder}"])
 
 

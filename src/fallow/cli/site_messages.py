@@ -38,11 +38,12 @@ class SiteLines:
     is_over: bool = False
     as_json: bool = False  # print JSON objects
     log: LogLines | None = None  # write log lines instead
+    trains: bool = True  # whether the study trains models
 
     def __call__(self, event: Event) -> None:
         if self.is_over and event["event"] == "coordinator":
             return
-        last = describe_end(event, self.folder)
+        last = describe_end(event, self.folder, trains=self.trains)
         self.is_over = self.is_over or bool(last)
         for line in (describe_event(event), *last):
             if self.log is not None:
@@ -69,14 +70,14 @@ def describe_event(event: Event) -> str:
     return f"replied to {event['key']} ({event['bytes']:,} bytes)"
 
 
-def describe_end(event: Event, folder: Path) -> list[str]:
-    """Return the next steps after the end of the study."""
+def describe_end(event: Event, folder: Path, *, trains: bool = True) -> list[str]:
+    """Return the next steps after the end of a study, which ``trains`` models or none."""
     if event["event"] != "instruction" or event["refused"]:
         return []
     exchange = event.get("exchange")
     if exchange is None or exchange.phase != "finish":
         return []
-    if not (folder / MODEL).exists():  # nothing was trained
+    if not trains:
         return [
             f"The study is finished. Summary: {folder / CARD}. You can stop this process."
         ]
