@@ -14,7 +14,8 @@ from fallow.cli.coordinate_messages import CoordinatorLines, show_sites
 from fallow.core.events import Event
 from fallow.deployment.coordinator.labels import read_progress
 from fallow.deployment.coordinator.live import utc
-from fallow.deployment.coordinator.scores import UNSCORED, score_counts, score_totals
+from fallow.deployment.coordinator.scores import score_counts, score_totals
+from fallow.experiment.metrics import UNSCORED
 from tests.deployment.simulations import tiny
 from tests.keys import key_of
 

@@ -66,6 +66,7 @@ def test_an_exchange_outlives_the_death_of_a_site(running: Federation) -> None:
     assert running.replies(set(SITES), LONG) == echoed(b"slow 2")
 
 
+@pytest.mark.long
 def test_a_stranger_and_a_wrong_authority_are_told_so_in_words(running: Federation) -> None:
     other = new_tls(running.root / "other").authority
     running.start_site("stranger")
@@ -102,6 +103,7 @@ def test_a_supernode_that_was_killed_is_back_within_two_minutes(
     assert time.monotonic() - died < 120
 
 
+@pytest.mark.long
 def test_flower_writes_to_the_given_folders_which_other_users_cannot_enter(
     running: Federation,
 ) -> None:

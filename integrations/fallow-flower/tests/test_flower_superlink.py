@@ -16,7 +16,7 @@ from fallow.transport.tls import new_tls
 from fallow_flower import Superlink, new_node_key
 from tests.deployment.children import free_port, wait_until
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 PATIENT = 120.0  # seconds in which a SuperLink starts
 
 

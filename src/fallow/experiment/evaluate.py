@@ -23,7 +23,7 @@ from fallow.experiment.measuring import (
     measure_examples,
 )
 from fallow.experiment.metrics import (
-    NOT_BY_SITE,
+    UNSCORED,
     accuracy,
     balanced_accuracy,
     of_accuracy,
@@ -252,21 +252,14 @@ def _score_common_model(simulation: Simulation, outputs: Tensor) -> Scores:
     """Return the scores of one model on all test examples, from outputs of shape (m, c)."""
     test = simulation.dataset
     if test.task == "regression":
-        return {
-            "accuracy": None,
-            "balanced_accuracy": None,
-            "per_class": None,
-            "mse": _error(simulation, outputs, test.y_test),
-            **NOT_BY_SITE,
-        }
+        return {**UNSCORED, "mse": _error(simulation, outputs, test.y_test)}
     guess = outputs.argmax(1)
     classes = test.n_classes
     return {
+        **UNSCORED,
         "accuracy": accuracy(guess, test.y_test),
         "balanced_accuracy": balanced_accuracy(guess, test.y_test, classes),
         "per_class": per_class_accuracy(guess, test.y_test, classes),
-        "mse": None,
-        **NOT_BY_SITE,
     }
 
 
@@ -280,16 +273,7 @@ def _score_errors_of_sites(
         if len(predicted):
             per_site[name] = _error(simulation, predicted, true[name])
     errors = [error for error in per_site.values() if error is not None]
-    return {
-        "accuracy": None,
-        "balanced_accuracy": None,
-        "per_class": None,
-        "per_site": per_site,
-        "accuracy_weighted": None,
-        "variance": None,
-        "worst_tenth": None,
-        "mse": fmean(errors),
-    }
+    return {**UNSCORED, "per_site": per_site, "mse": fmean(errors)}
 
 
 def _error(simulation: Simulation, outputs: Tensor, true: Tensor) -> float:

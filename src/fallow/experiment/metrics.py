@@ -20,7 +20,7 @@ from fallow.core.types import SiteId
 from fallow.experiment.metrics_counts import Floats, Numbers, high_classes
 
 if TYPE_CHECKING:
-    from fallow.experiment.record import Scores, SiteScores
+    from fallow.experiment.record import Scores
 
 
 def accuracy(predicted: Numbers, true: Numbers) -> float:
@@ -168,19 +168,15 @@ def labels_saved(
     return 1 - needed / needed_by_baseline
 
 
-NOT_BY_SITE: SiteScores = {
-    "per_site": None,
-    "accuracy_weighted": None,
-    "variance": None,
-    "worst_tenth": None,
-}
-"""Metrics of one model on common test examples."""
 UNSCORED: Scores = {
     "accuracy": None,
     "balanced_accuracy": None,
     "per_class": None,
     "mse": None,
-    **NOT_BY_SITE,  # type: ignore[typeddict-item]  # mypy: it could have more keys
+    "per_site": None,
+    "accuracy_weighted": None,
+    "variance": None,
+    "worst_tenth": None,
 }
 """Scores without any test counts."""
 
