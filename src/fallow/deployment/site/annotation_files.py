@@ -73,7 +73,7 @@ def import_annotations(
         raise ValueError("name each label of the annotations once, in the order of numbers")
     stems = _list_stems(rows, tool)
     read = _read_masks if path.is_dir() else _read_coco
-    find = read(path, rows, stems, names)
+    has_annotation = read(path, rows, stems, names)
     done: list[int] = []
     refused: list[str] = []
     n_open = 0
@@ -82,7 +82,7 @@ def import_annotations(
             continue
         n_open += 1
         try:
-            if find(task.row):
+            if has_annotation(task.row):
                 done.append(task.row)
         except ValueError as error:
             refused.append(f"example {rows.ids[task.row]!r}: {error}")
@@ -149,7 +149,7 @@ def _read_masks(
 ) -> HasAnnotation:
     """Return a function that checks the mask of an example in a folder."""
 
-    def find(row: int) -> bool:
+    def has_annotation(row: int) -> bool:
         files = [folder / f"{stems[row]}{suffix}" for suffix in (MASK, *SUFFIXES)]
         files = [file for file in files if file.exists()]
         if not files:
@@ -169,7 +169,7 @@ def _read_masks(
         _check_labels(read(read_inside(file, folder), rows, row), names)
         return True
 
-    return find
+    return has_annotation
 
 
 def _read_png(content: bytes, rows: SiteRows, row: int) -> npt.NDArray[np.generic]:
@@ -266,7 +266,7 @@ def _read_coco(
     for box in coco["annotations"]:
         boxes_of.setdefault(box["image_id"], []).append(box)
 
-    def find(row: int) -> bool:
+    def has_annotation(row: int) -> bool:
         image = images.get(stems[row])
         boxes = boxes_of.get(image["id"], []) if image is not None else []
         if image is None or not boxes:
@@ -276,7 +276,7 @@ def _read_coco(
             _check_box(box, image, label_of, names)
         return True
 
-    return find
+    return has_annotation
 
 
 def _parse_coco(content: bytes) -> Coco:
