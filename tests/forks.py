@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 SHARED_FOLDER = pytest.StashKey[Path]()
 """The temporary folder of all processes."""
@@ -98,6 +99,7 @@ class Worker:
 
     def run(self, number: int) -> None:
         """Run the tests of one file after another."""
+        torch.set_num_threads(1)  # makes torch's pool anew before there are threads
         config = self.session.config
         plugins = config.pluginmanager
         capture: Any = plugins.getplugin("capturemanager")
