@@ -32,7 +32,7 @@ from fallow.training import personal
 LABELS = frozenset(
     {
         *("labels", "weights", "counts", "chances", "labels_at", "validation_labels"),
-        "labeled_positions",
+        "positions_of",
     }
 )
 OF_ROWS = frozenset({"rows", "blocks", "logits", "embed"})

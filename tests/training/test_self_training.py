@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 from torch import Tensor
+from torch.nn.functional import one_hot
 from torch.testing import assert_close
 
 from fallow.core.client import declared, find_wrong_argument
@@ -23,7 +24,7 @@ from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
-from fallow.training.parts.self_training import find_neighbors, has_enough
+from fallow.training.parts.self_training import find_neighbors, has_enough, prepare_examples
 from fallow.transport.serialized import SerializingChannel
 from tests.each import each_of
 from tests.training.closed import CLASSES, Hospitals, Rows, hospitals, weights_of
@@ -383,7 +384,7 @@ def test_an_unknown_value_is_refused() -> None:
 
 
 def test_without_it_no_function_is_allowed_that_reads_unlabeled_examples() -> None:
-    own = {"example_totals", "connect", "soft_labels", "held_out", "class_counts"}
+    own = {"example_totals", "prepare", "soft_labels", "held_out", "class_counts"}
     assert not own & declared(PLAIN).keys()
     assert own <= declared(ClosedForm()).keys()
 
@@ -393,15 +394,15 @@ def view() -> SiteView:
     return SiteView(sites_of(rows, unlabeled).members["a"], 0)
 
 
-def models(n: int = 1 + FOLDS, prefix: str = "") -> dict[str, Tensor]:
+def models(n: int = 1 + FOLDS) -> dict[str, Tensor]:
     return {
-        f"{prefix}weight": torch.zeros(n, FEATURES, CLASSES, dtype=torch.float64),
-        f"{prefix}bias": torch.zeros(n, CLASSES, dtype=torch.float64),
+        "weight": torch.zeros(n, FEATURES, CLASSES, dtype=torch.float64),
+        "bias": torch.zeros(n, CLASSES, dtype=torch.float64),
     }
 
 
 SHARES = torch.full((1 + FOLDS, CLASSES), 1 / CLASSES)
-SOFT = {**models(), **models(prefix="plain_"), "wanted": SHARES, "shares": SHARES}
+SOFT = {**models(), "wanted": SHARES, "shares": SHARES}
 
 
 @each_of(
@@ -438,13 +439,41 @@ def test_a_site_refuses_other_arguments(
     assert why in str(find_wrong_argument(takes, args, known))
 
 
+def start(site: SiteView, n: int) -> None:
+    """Prepare a site for passes of n models."""
+    directions = torch.eye(FEATURES, dtype=torch.float64)
+    prepared = prepare_examples(site, directions, **models(n))
+    site._site.memory["prepare"] = prepared.store()
+
+
+def soft_labels(site: SiteView, n: int) -> dict[str, Tensor]:
+    equal = torch.ones(n, CLASSES, dtype=torch.float64)
+    values = ClosedForm().soft_labels(site, **models(n), wanted=equal, shares=equal)
+    return {name: torch.as_tensor(value) for name, value in values.items()}
+
+
+def test_an_example_that_leaves_between_passes_is_in_no_later_sum() -> None:
+    site = view()
+    start(site, 1)
+    before = soft_labels(site, 1)
+    site._site.excluded[[0, LABELED]] = True  # one with a label and one without
+    after = soft_labels(site, 1)
+    for name in ("guessed", "smoothed", "targets"):
+        assert float(before[name].sum()) == pytest.approx(LABELED + UNLABELED)
+        assert float(after[name].sum()) == pytest.approx(LABELED + UNLABELED - 2)
+    known = one_hot(site.labels, CLASSES).sum(0)
+    by_equal = (UNLABELED - 1) / CLASSES  # models of zeros
+    assert_close(after["guessed"][0], known + by_equal, check_dtype=False)
+
+
 @each_of("n", [0, 7])
 def test_a_site_refuses_models_that_are_not_one_for_each_fold(n: int) -> None:
     method = ClosedForm()
     with pytest.raises(Refusal, match=f"{n} models were received instead of 5 of each"):
         method.held_out(view(), **models(n))
-    shares = torch.ones(n, CLASSES)
+    site = view()
+    start(site, 1 + FOLDS)
     with pytest.raises(Refusal, match=f"{n} models were received instead of 1 or 6"):
-        method.soft_labels(
-            view(), **models(n), **models(n, "plain_"), wanted=shares, shares=shares
-        )
+        soft_labels(site, n)
+    with pytest.raises(Refusal, match=r"and 6 models were prepared .* and 1$"):
+        soft_labels(site, 1)

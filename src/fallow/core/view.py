@@ -67,9 +67,16 @@ class View(Protocol):
         """Labels for training, (n,)."""
         ...
 
-    @property
-    def labeled_positions(self) -> Tensor:
-        """Positions of their examples among all examples of the site, (n,)."""
+    def positions_of(self, which: Rows) -> Tensor:
+        """Return positions among all examples of the site, (n,) int64, ascending.
+
+        They stay the same when examples are labeled or leave.
+
+        Parameters
+        ----------
+        which : {"pool", "labeled", "validation", "all"}
+            Kind of examples.
+        """
         ...
 
     def groups(self, which: Rows = "pool") -> Tensor | None:

@@ -71,16 +71,11 @@ class SiteView:
         """Return the labels of the training examples, (n,)."""
         return self._site.labels
 
-    @property
-    def labeled_positions(self) -> Tensor:
-        """Return the positions of the training examples among all examples of the site, (n,)."""
-        return self._site.labeled
-
     def groups(self, which: Rows = "pool") -> Tensor | None:
         """Return the group of each example of a kind, (n,); None without groups."""
         if self._site.groups is None:
             return None
-        return self._site.groups[self._positions(which)]
+        return self._site.groups[self.positions_of(which)]
 
     @property
     def folds(self) -> Tensor:
@@ -131,14 +126,14 @@ class SiteView:
 
     def rows(self, which: Rows = "pool") -> Tensor:
         """Return examples of a kind in model form, (n, *shape)."""
-        return self._site.seen[self._positions(which)]
+        return self._site.seen[self.positions_of(which)]
 
     def blocks(self, which: Rows = "pool", size: int = CHUNK) -> Iterator[Tensor]:
         """Yield the examples of `rows` in blocks of ``size``."""
-        for some in torch.split(self._positions(which), size):
+        for some in torch.split(self.positions_of(which), size):
             yield self._site.seen[some]
 
-    def _positions(self, which: Rows) -> Tensor:
+    def positions_of(self, which: Rows) -> Tensor:
         """Return positions of examples of a kind among all examples of the site."""
         check_rows_kind(which)
         kinds = {
@@ -199,7 +194,7 @@ class SiteView:
                 f"the examples of site {self.site} have no predictions; add columns "
                 "prediction:CLASS or uncertainty"
             )
-        probabilities = self._site.predictions[self._positions(which)]
+        probabilities = self._site.predictions[self.positions_of(which)]
         return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
 
     def _run_model(self, model: str, which: Rows) -> None:

@@ -84,12 +84,13 @@ from fallow.training.parts.self_training import (
     DIRECTIONS,
     FEATURES_A_CLASS,
     PASSES,
-    connect_examples,
     find_known,
     has_enough,
     has_enough_features,
     mix_heads,
+    prepare_examples,
     read_examples,
+    read_prepared,
     stack_heads,
     sum_examples,
     sum_held_out,
@@ -491,13 +492,12 @@ class ClosedForm:
         )
         if float(examples.mass) < total.rows + 1:
             return supervised
-        ask.keep(self.connect, directions=examples.directions)
-
         penalty = supervised.choice.penalty
         plain = [supervised.head]
         if folds is not None:
             labeled = train_totals(total.totals, folds)
             plain += [solve_head(totals, penalty) for totals in labeled]
+        ask.keep(self.prepare, None, directions=examples.directions, **stack_heads(plain))
         smoothed = train_smoothed(ask, self.soft_labels, plain, examples, center)
         v = weigh_plain(total.rows, classes)
         if folds is None:
@@ -594,12 +594,18 @@ class ClosedForm:
 
     @client.keep(
         "nothing",
-        takes={"directions": Real(("features", "directions"))},
+        takes={"directions": Real(("features", "directions")), **MODELS},
         when=lambda self: self.learns_unlabeled,
     )
-    def connect(self, view: View, directions: Tensor) -> Values:
-        """Connect similar examples of the site; the connections stay there."""
-        return {**connect_examples(view, feature_width(view), directions)}
+    def prepare(
+        self, view: View, directions: Tensor, weight: Tensor, bias: Tensor
+    ) -> Values:
+        """Connect similar examples of the site, and predict their classes by models of labels.
+
+        The result stays at the site.
+        """
+        check_linear_model(view)
+        return {**prepare_examples(view, directions, weight, bias).store()}
 
     @client.sum(
         "aggregates of predicted class probabilities of all examples and of their products "
@@ -612,7 +618,6 @@ class ClosedForm:
         },
         takes=lambda self: {
             **MODELS,
-            **{f"plain_{name}": kind for name, kind in MODELS.items()},
             "wanted": SHARES,
             "shares": SHARES,
             **self.center_kinds,
@@ -625,8 +630,6 @@ class ClosedForm:
         view: View,
         weight: Tensor,
         bias: Tensor,
-        plain_weight: Tensor,
-        plain_bias: Tensor,
         wanted: Tensor,
         shares: Tensor,
         center: Tensor | None = None,
@@ -635,10 +638,11 @@ class ClosedForm:
         check_linear_model(view)
         return sum_soft_labels(
             view,
+            read_prepared(view.memory["prepare"]),
             one_hot(view.labels, view.classes).double(),
             find_known(view.folds, len(weight)),
-            plain={"weight": plain_weight, "bias": plain_bias},
-            latest={"weight": weight, "bias": bias},
+            weight,
+            bias,
             wanted=wanted,
             shares=shares,
             center=center,
@@ -699,7 +703,7 @@ class ClosedForm:
         at, predicted = find_suspicious(
             rows, Path(**path), penalty, is_class=view.classes > 0
         )
-        return {"rows": view.labeled_positions[at], "predicted": predicted}
+        return {"rows": view.positions_of("labeled")[at], "predicted": predicted}
 
     def with_label_ranks(self) -> ClosedForm:
         """Return the algorithm with a ranking of labels at each site."""

@@ -18,6 +18,7 @@ from torch import Tensor
 EPS = torch.finfo(torch.float64).eps
 TINY = 1e-300  # divisor for empty aggregates
 BLOCK = 8192  # examples per block: features are float32, and one block at a time is float64
+STRIP = 64  # rows of a triangle that are copied at once
 OUTPUTS = 2**20  # leave-one-out outputs per block, of all penalties
 
 
@@ -172,7 +173,7 @@ def centered(total: Mapping[str, Tensor], center: Tensor | None = None) -> Total
     z = total["features"] / weight
     y = total["targets"] / weight
     a = unpack_triangle(total["products"], size)
-    a -= n * torch.outer(z, z)
+    a.addr_(z, z, alpha=-float(n))
     b = total["cross"] - n * torch.outer(z, y)
     if center is not None:
         z = z + center
@@ -184,10 +185,9 @@ def mixed(total: Totals, own: Totals, copies: float) -> Totals:
     mean; -1 removes them."""
     n = total.mass + copies * own.mass
     z = (total.mass * total.z + copies * own.mass * own.z) / n
-    a = torch.zeros_like(total.a)
-    for part, times in ((total, 1.0), (own, copies)):
-        z_away = part.z - z
-        a += times * (part.a + part.mass * torch.outer(z_away, z_away))
+    between = total.mass * copies * own.mass / n
+    away = total.z - own.z
+    a = torch.add(total.a, own.a, alpha=copies).addr_(away, away, alpha=float(between))
     y, b = shift_targets(total, own, copies, n, z)
     return Totals(n, z, y, a, b)
 
@@ -228,8 +228,13 @@ def unpack_triangle(packed: Tensor, size: int) -> Tensor:
     from scipy.linalg.lapack import dtpttr
 
     triangle, _ = dtpttr(size, packed.numpy(), uplo="L")
-    upper = torch.from_numpy(triangle.T).triu_()
-    return upper + upper.triu(1).T
+    matrix = torch.from_numpy(triangle.T)
+    for first in range(0, size, STRIP):
+        last = first + STRIP
+        square = matrix[first:last, first:last].triu_()
+        square += square.triu(1).T
+        matrix[last:, first:last] = matrix[first:last, last:].T
+    return matrix
 
 
 # -- heads ----------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -29,7 +30,7 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
 from fallow.core.refusal import Refusal
 from fallow.core.types import State, Values
-from fallow.core.view import FOLDS, Rows, View
+from fallow.core.view import FOLDS, View
 from fallow.training.parts.closed_form import FeatureRows, Labeled, LabeledRows
 from fallow.training.parts.ridge import (
     MOST_AWAY,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 DIRECTIONS = 64  # principal directions in which examples are compared
-ORDER: tuple[Rows, ...] = ("pool", "validation", "labeled")
 NEIGHBORS = 10
 CHUNK = 256  # examples whose cosines with all others are in memory
 LARGEST = 25_000  # examples compared with one another: time grows with the square
@@ -135,22 +135,44 @@ def compare_examples(z: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return best, at
 
 
-def store_connections(connections: csr_array) -> State:
-    """Return the connections as tensors for the memory of a site."""
-    return {
-        "starts": torch.from_numpy(connections.indptr),
-        "columns": torch.from_numpy(connections.indices),
-        "weights": torch.from_numpy(connections.data),
-    }
+class Prepared(NamedTuple):
+    """What all passes use: examples of a site, their connections S (m, m), and anchors P0 (m, S, C).
+
+    positions: (m,), of the examples among all examples of the site.
+    """
+
+    positions: Tensor
+    connections: csr_array
+    anchors: Tensor
+
+    def store(self) -> State:
+        """Return the tensors for the memory of a site."""
+        return {
+            "positions": self.positions,
+            "starts": torch.from_numpy(self.connections.indptr),
+            "columns": torch.from_numpy(self.connections.indices),
+            "weights": torch.from_numpy(self.connections.data),
+            "anchors": self.anchors,
+        }
+
+    def without_left(self, present: Tensor) -> Prepared:
+        """Return the same for the examples at ``present`` positions, if others left meanwhile."""
+        if torch.equal(present, self.positions):
+            return self
+        at = torch.isin(self.positions, present).nonzero().squeeze(1)
+        connections = self.connections[at.numpy()][:, at.numpy()]
+        return Prepared(self.positions[at], connections, self.anchors[at])
 
 
-def read_connections(stored: State) -> csr_array:
-    """Return the connections from the memory of a site."""
+def read_prepared(stored: State) -> Prepared:
+    """Return what `Prepared.store` stored."""
     from scipy.sparse import csr_array
 
     size = len(stored["starts"]) - 1
     parts = (stored["weights"].numpy(), stored["columns"].numpy(), stored["starts"].numpy())
-    return csr_array(parts, shape=(size, size))
+    return Prepared(
+        stored["positions"], csr_array(parts, shape=(size, size)), stored["anchors"]
+    )
 
 
 # -- class probabilities --------------------------------------------------------------------------
@@ -197,10 +219,16 @@ def hold_shares(q: Tensor, wanted: Tensor, shares: Tensor) -> Tensor:
 
 
 def example_blocks(view: View, width: int) -> Iterator[Tensor]:
-    """Yield all examples in float64, in blocks, those that are labeled for training last."""
-    for which in ORDER:
-        for (rows,) in row_blocks(FeatureRows(view, which, width)):
-            yield rows.double()
+    """Yield all examples in float64, in blocks."""
+    for (rows,) in row_blocks(FeatureRows(view, "all", width)):
+        yield rows.double()
+
+
+def guess_all(view: View, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return the class probabilities of all examples by S models, (m, S, C)."""
+    models, width, classes = weight.shape
+    guesses = [guess(z, weight, bias) for z in example_blocks(view, width)]
+    return torch.cat([weight.new_zeros(0, models, classes), *guesses])
 
 
 def sum_examples(view: View, width: int, center: Tensor | None) -> Values:
@@ -215,41 +243,51 @@ def sum_examples(view: View, width: int, center: Tensor | None) -> Values:
     }
 
 
-def connect_examples(view: View, width: int, directions: Tensor) -> State:
-    """Return the connections of all examples of a site."""
-    parts = [z @ directions for z in example_blocks(view, width)]
+def prepare_examples(
+    view: View, directions: Tensor, weight: Tensor, bias: Tensor
+) -> Prepared:
+    """Return the connections of all examples of a site, and their classes by S models of labels.
+
+    directions: (D, d); weight: (S, D, C); bias: (S, C).
+    """
+    parts = [z @ directions for z in example_blocks(view, len(directions))]
     reduced = torch.cat([directions.new_zeros(0, directions.shape[1]), *parts])
-    return store_connections(connect(reduced))
+    anchors = guess_all(view, weight, bias)
+    return Prepared(view.positions_of("all"), connect(reduced), anchors)
 
 
 def sum_soft_labels(
     view: View,
+    prepared: Prepared,
     labels: Tensor,
     is_fixed: Tensor,
-    plain: Mapping[str, Tensor],
-    latest: Mapping[str, Tensor],
+    weight: Tensor,
+    bias: Tensor,
     wanted: Tensor,
     shares: Tensor,
     center: Tensor | None,
 ) -> Values:
     """Return sums over all examples of smoothed probabilities and their products with features.
 
-    labels: (n, C) one-hot.  is_fixed: (n, S), labels that a model knows.  plain, latest: weight
-    (S, D, C) and bias (S, C), of models of labels and of the pass before.  wanted, shares: (S, C).
+    labels: (n, C) one-hot.  is_fixed: (n, S), labels that a model knows.  weight (S, D, C) and bias
+    (S, C): models of the pass before.  wanted, shares: (S, C).
     """
-    models, width, classes = plain["weight"].shape
-    guesses = []
-    for z in example_blocks(view, width):
-        anchor = guess(z, **plain)
-        guesses.append((1 - ANCHOR) * guess(z, **latest) + ANCHOR * anchor)
-    p = torch.cat([plain["weight"].new_zeros(0, models, classes), *guesses])
+    models, width, classes = weight.shape
+    prepared = prepared.without_left(view.positions_of("all"))
+    p = guess_all(view, weight, bias)
+    if p.shape != prepared.anchors.shape:
+        raise Refusal(
+            f"{len(prepared.anchors)} examples and {prepared.anchors.shape[1]} models were "
+            f"prepared for self-training, and not {len(p)} and {models}"
+        )
+    p.lerp_(prepared.anchors, ANCHOR)
 
-    pool = len(p) - len(labels)
+    at = torch.searchsorted(prepared.positions, view.positions_of("labeled"))
     known = labels[:, None, :].expand(-1, models, -1)
-    p[pool:] = torch.where(is_fixed[:, :, None], known, p[pool:])
-    smoothed = smooth(p, read_connections(view.memory["connect"]))
+    p[at] = torch.where(is_fixed[:, :, None], known, p[at])
+    smoothed = smooth(p, prepared.connections)
     q = hold_shares(smoothed, wanted, shares)
-    q[pool:] = torch.where(is_fixed[:, :, None], known, q[pool:])
+    q[at] = torch.where(is_fixed[:, :, None], known, q[at])
 
     cross = torch.zeros(width, models * classes, dtype=torch.float64)
     first = 0
@@ -385,19 +423,40 @@ class Examples(NamedTuple):
 
 def read_examples(total: Mapping[str, Tensor], center: Tensor | None) -> Examples:
     """Return the aggregates over all examples, from those of `sum_examples`."""
+    parts = {name: total[name] for name in ("rows", "features", "products")}
+    if center is not None:
+        parts["center"] = center
+    return decompose_examples(
+        **{name: part.double().numpy().tobytes() for name, part in parts.items()}
+    )
+
+
+@lru_cache(
+    maxsize=1
+)  # until an example comes or leaves, the aggregates of all cycles are equal
+def decompose_examples(
+    rows: bytes, features: bytes, products: bytes, center: bytes | None = None
+) -> Examples:
+    """Return the aggregates over all examples.  The arguments are tensors in float64, as bytes."""
     nothing = torch.zeros(1, dtype=torch.float64)
+    z = read_numbers(features)
     whole = centered(
         {
-            **total,
-            "n": total["rows"],
+            "n": read_numbers(rows)[0],
+            "features": z,
+            "products": read_numbers(products),
             "targets": nothing,
-            "cross": nothing.expand(len(total["features"]), 1),
+            "cross": nothing.expand(len(z), 1),
         },
-        center,
+        None if center is None else read_numbers(center),
     )
     directions = find_directions(whole.a + whole.mass * torch.outer(whole.z, whole.z))
     ridge = PENALTY * torch.eye(len(whole.a), dtype=torch.float64)
     return Examples(whole.mass, whole.z, directions, torch.linalg.cholesky(whole.a + ridge))
+
+
+def read_numbers(numbers: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(numbers), dtype=torch.float64)
 
 
 def find_directions(second: Tensor) -> Tensor:
@@ -428,10 +487,10 @@ def train_smoothed(
     before, which saves an exchange in each pass.
     """
     start = stack_heads(plain)
-    fixed: dict[str, Tensor | None] = {"center": center}
-    fixed |= {f"plain_{name}": value for name, value in start.items()}
     equal = torch.ones_like(start["bias"])
-    first = sum_of_all(ask, soft_labels, None, **start, **fixed, wanted=equal, shares=equal)
+    first = sum_of_all(
+        ask, soft_labels, None, **start, center=center, wanted=equal, shares=equal
+    )
     wanted = level(normalize(first["guessed"].clamp_min(0)))
     shares = first["smoothed"] / examples.mass
     heads = [*plain]
@@ -441,7 +500,7 @@ def train_smoothed(
             soft_labels,
             None,
             **stack_heads(heads),
-            **fixed,
+            center=center,
             wanted=wanted,
             shares=shares,
         )
