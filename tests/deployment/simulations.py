@@ -15,16 +15,19 @@ import numpy.typing as npt
 import torch
 
 from fallow.core.events import Event
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.missing import Missing
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data import Dataset
 from fallow.deployment.agreement import Agreement, Timeouts, at_sites
 from fallow.deployment.answer_plan import SINGLE, AnswerPlan
+from fallow.deployment.building import build_study
 from fallow.deployment.coordinator.program import Program
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.schema import Column, Schema
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
+from fallow.deployment.site.schedule import RunSchedule
 from fallow.deployment.study_file import write_agreement
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.config import ExperimentConfig
@@ -36,6 +39,8 @@ from tests.deployment.loopback import Faults, Loopback
 NAMES = ("basel", "chur", "davos", "genf")
 FEATURES = 5
 WAITS = Timeouts(timeout=30.0, patience=60.0, deadline=3600.0)
+OPTIONAL = ("describe", "targets", "initial", "ask", "close")
+"""Steps before training that depend on labels, or on a command."""
 EventHandler = Callable[[Event], None]
 
 
@@ -365,3 +370,20 @@ def _site(folder: Path, data: Dataset, name: str, labeled: int) -> SiteFolder:
         data=str(files[0]),
         test=str(files[1]),
     )
+
+
+def check_order(simulation: Federation, optional: tuple[str, ...] = OPTIONAL) -> None:
+    """Check that the sites' schedule has exactly the exchanges of the run, in their order."""
+    made = build_study(simulation.agreement)
+    schedule = RunSchedule(simulation.agreement.config, made.methods)
+    planned = list(schedule.list_exchanges())
+    performed: set[ExchangeKey] = set()
+    for ledger in simulation.ledgers.values():
+        run = str(ledger.instructions.latest_run())
+        keys = [key.first for key in ledger.instructions.load_every_key(run)]
+        performed.update(keys)
+        ranks = [planned.index(key) for key in keys]
+        assert ranks == sorted(ranks)
+    for key in planned:
+        is_optional = key.phase != "query" and key.step in optional
+        assert key in performed or is_optional, key

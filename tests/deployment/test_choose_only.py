@@ -26,7 +26,15 @@ from fallow.deployment.site.rows import read_rows
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
-from tests.deployment.simulations import FEATURES, NAMES, Federation, federation, rows
+from tests.deployment.simulations import (
+    FEATURES,
+    NAMES,
+    OPTIONAL,
+    Federation,
+    check_order,
+    federation,
+    rows,
+)
 from tests.deployment.test_closed_form_killed import VICTIM, Killed, answering
 from tests.deployment.test_program_resume import read_left
 from tests.each import each_of
@@ -115,6 +123,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
         made.label(event)
 
     assert made.program(notify=write_work_list).go()
+    check_order(made, (*OPTIONAL, "encoder"))  # the encoder computes nothing from data
     yield made
     made.close()
 

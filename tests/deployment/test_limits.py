@@ -298,12 +298,12 @@ def test_a_site_takes_no_model_of_another_size(leader: Leader, wrong: Any) -> No
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
-        (training(r=2), "a cycle has 2 rounds"),
-        (training(cycle=3), "it trains in cycles 0 to 2, not in 3"),
-        (keep("2/query/0", "select", n=3), "it queries in cycles 0 to 1, not in 2"),
-        (keep("0/query-1/0", "select", n=3), "a cycle has 1 queries"),
-        (keep("0/query/evaluation/0", "draw", n=3), "no examples are drawn at random"),
-        (keep("0/evaluation/0", "tally"), "no examples are drawn at random"),
+        (training(r=2), "leads to no step 0/train/2 (cycles=2, rounds=2"),
+        (training(cycle=3), "leads to no step 3/train/0 "),
+        (keep("2/query/0", "select", n=3), "leads to no step 2/query "),
+        (keep("0/query-1/0", "select", n=3), "leads to no step 0/query-1 "),
+        (keep("0/query/evaluation/0", "draw", n=3), "no step 0/query/evaluation "),
+        (keep("0/evaluation/0", "tally"), "leads to no step 0/evaluation "),
         (keep("0/train/0/0", "select", n=3), "by its key it must be of 'training'"),
         (
             keep("0/query/0/deliver", "select", n=3),
@@ -403,7 +403,7 @@ def test_a_model_of_a_round_is_scored_once(leader: Leader) -> None:
 def test_a_round_that_has_no_score_in_the_agreement_gives_none(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, agreement("strategy=entropy", "score_rounds=1")))
     why = expect_refusal(leader, score(leader, leader.first_model(), r=0))
-    assert "models are scored from round 1 on" in why
+    assert "leads to no step 0/train/0/score (cycles=2, rounds=2, score_rounds=1" in why
     leader.ledger.close()
 
 

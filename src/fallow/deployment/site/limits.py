@@ -81,7 +81,7 @@ class SiteLimits:
     @cached_property
     def schedule(self) -> RunSchedule:
         """Return the exchanges of the agreed configuration."""
-        return RunSchedule(self.agreement.config, "tuning" in self.made.methods)
+        return RunSchedule(self.agreement.config, self.made.methods)
 
     @property
     def site(self) -> SiteId:

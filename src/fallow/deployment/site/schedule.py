@@ -1,20 +1,22 @@
 """Exchanges that the agreed configuration permits, their positions in a run, and its start.
 
-Every instruction carries the key of its exchange as typed fields. A site compares the fields with its
-own copy of the configuration and rejects an instruction for a cycle, round or step that does not
-exist there.
+Every instruction carries the key of its exchange as typed fields. A site looks the key up in the
+list of exchanges that its own copy of the configuration leads to (`RunSchedule.list_exchanges`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import islice
 from typing import final
 
-from fallow.core.exchange_key import ExchangeKey, StepName
+from fallow.core.exchange_key import ExchangeKey, Phase, StepName
 from fallow.core.messages import Request
+from fallow.core.methods import FinalTraining, Methods, methods_by_owner
 from fallow.core.refusal import Refusal
 from fallow.experiment.one_pass import is_one_pass
 from fallow.settings.config import ExperimentConfig
@@ -22,10 +24,8 @@ from fallow.settings.config import ExperimentConfig
 RUN = re.compile(r"([0-9a-f]{10})-[0-9a-f]{16}")
 """Name of a run: second and nanosecond of its start, and a random number."""
 AHEAD = 86400  # largest lead of the coordinator's clock in seconds
-ENCODING: tuple[StepName, ...] = ("cells", "encoder", "encode")
-"""Imputation before encoding, fitting of the encoder, and its distribution to all sites."""
-TUNING: tuple[StepName, ...] = ("targets", "tune", "encode", "features")
-"""Exchanges that choose a field of the encoder by the initial labeled set, in order."""
+MOST_EXCHANGES = 250_000
+"""Largest number of exchanges of a study, because a site lists them: three seconds of CPU."""
 OWNER: dict[StepName, str] = {
     "hello": "annotators",
     "describe": "describe",
@@ -49,19 +49,6 @@ OWNER: dict[StepName, str] = {
     "finish": "annotators",
 }
 """Owner of the client functions in each step of a run."""
-INSTRUCTION: tuple[tuple[StepName, ...], ...] = (
-    (
-        *("hello", "describe", "cells", "encoder", "encode", "features", "initial"),
-        *("tune", "round", "query", "finish"),
-    ),
-    ("draw",),
-    ("best", "ask", "targets"),
-    ("last", "close"),
-    ("tally",),
-    ("head",),
-    ("score",),
-)
-"""Steps of a round, query or phase in their order."""
 
 
 @final
@@ -97,44 +84,127 @@ class InstructionPosition:
 @final
 @dataclass(frozen=True)
 class RunSchedule:
-    """Exchanges of a run in order.
-
-    ``is_tuned``: a field of the encoder is chosen by the initial labels.
-    """
+    """Exchanges of a run in order, with the algorithms of a study by role."""
 
     config: ExperimentConfig
-    is_tuned: bool = False
+    methods: Methods
+
+    def list_exchanges(self) -> Iterator[ExchangeKey]:
+        """Yield the first key of every exchange of a run in order.
+
+        A run may omit the description, scaling of targets that are not labeled, and an empty
+        initial labeled set.
+        """
+        for key in self._list_of_all_steps():
+            if key.step in self._steps:
+                yield key
+
+    def _list_of_all_steps(self) -> Iterator[ExchangeKey]:
+        """Yield the exchanges of a study whose algorithms take part in every step."""
+        last = self.config.cycles
+        yield ExchangeKey("hello", "hello")
+        yield ExchangeKey("describe", "describe")
+        if "tuning" in self.methods:  # examples are encoded as the first labels tell
+            yield from _list_phase("initial", "cells", "encoder", "initial", "ask", "close")
+            yield from _list_phase("tuned", "targets", "tune", "encode", "features")
+        else:
+            yield from _list_phase("initial", "cells", "encoder", "encode", "features")
+            yield from _list_phase("initial", "initial", "ask", "close")
+        if self.is_one_pass:
+            yield from self._list_query(last - 1)
+        else:
+            for cycle in range(last):
+                yield from self._list_training(cycle)
+                yield from self._list_query(cycle)
+                yield ExchangeKey("evaluation", "tally", cycle=cycle)
+        yield from self._list_training(last)
+        yield ExchangeKey("finish", "finish")
+
+    def _list_training(self, cycle: int) -> Iterator[ExchangeKey]:
+        rounds = self.config.rounds
+        yield ExchangeKey("train", "targets", cycle=cycle)
+        for r in range(rounds):
+            steps: list[StepName] = ["round", "best"]
+            if r == rounds - 1:
+                steps += ["last", "head"]
+            if r >= rounds - self.config.score_rounds:
+                steps += ["score"]
+            for step in steps:
+                yield ExchangeKey("train", step, cycle=cycle, round=r)
+
+    def _list_query(self, cycle: int) -> Iterator[ExchangeKey]:
+        for part in range(self.config.queries_per_cycle):
+            yield ExchangeKey("query", "query", cycle=cycle, part=part)
+            yield ExchangeKey("query", "draw", cycle=cycle)
+            yield ExchangeKey("query", "ask", cycle=cycle, part=part)
+            yield ExchangeKey("query", "close", cycle=cycle, part=part)
+
+    @cached_property
+    def _steps(self) -> frozenset[StepName]:
+        """Return the steps in which an algorithm of the study takes part."""
+        owners = methods_by_owner(self.methods)
+        steps = {step for step, owner in OWNER.items() if owner in owners}
+        training = self.methods["training"]
+        if not isinstance(training, FinalTraining):
+            steps.discard("last")
+        if not training.contract.trains:
+            steps -= {"targets", "score"}
+        return frozenset(steps)
+
+    @cached_property
+    def is_one_pass(self) -> bool:
+        """Return whether examples are selected once for the budget of all cycles."""
+        return is_one_pass(self.config)
+
+    @cached_property
+    def _ranks(self) -> dict[ExchangeKey, int]:
+        """Return the number of each exchange in the order of a run, by its first key.
+
+        Raises Refusal for a study that has more exchanges than a site lists.
+        """
+        keys = islice(self.list_exchanges(), MOST_EXCHANGES + 1)
+        ranks = {key: rank for rank, key in enumerate(keys)}
+        if len(ranks) > MOST_EXCHANGES:
+            raise Refusal(
+                f"the agreed study has more than {MOST_EXCHANGES} exchanges "
+                f"(cycles={self.config.cycles}, rounds={self.config.rounds}, "
+                f"queries_per_cycle={self.config.queries_per_cycle}); agree on fewer"
+            )
+        return ranks
+
+    @property
+    def scores(self) -> int:
+        """Return how often a run scores models."""
+        return sum(key.step == "score" for key in self._ranks)
+
+    # -- checks ------------------------------------------------------------------------------
 
     def find_position(self, key: ExchangeKey) -> InstructionPosition:
         """Return the position of an instruction.
 
-        Raises ValueError for a key that the configuration does not permit.
+        Raises Refusal for a key that the configuration does not lead to.
         """
-        step = key.step
-        if step == "progress":
+        first = self._ranks.get(key.first)
+        if first is None:
+            config = self.config
             raise Refusal(
-                f"instruction {key} belongs to no exchange of this study: sites perform only "
-                "the exchanges of the agreed configuration"
+                f"instruction {key} is not part of this study: the agreed configuration "
+                f"leads to no step {key.step_name} (cycles={config.cycles}, "
+                f"rounds={config.rounds}, score_rounds={config.score_rounds}, "
+                f"queries_per_cycle={config.queries_per_cycle}); start the coordinator "
+                "with the agreed study.toml and the same version of Fallow"
             )
         cycle = key.cycle
-        if key.phase == "initial" and step in ("ask", "close", "initial"):
+        if key.phase == "initial" and key.step in ("initial", "ask", "close"):
             cycle = -1
-        elif step == "finish":
+        elif key.step == "finish":
             cycle = self.config.cycles
-        why = self._refusal(key, cycle)
-        if why:
-            raise Refusal(f"instruction {key} is not part of this study: {why}")
-        if key.phase == "tuned":
-            phase = (-1, 2 + TUNING.index(step))
-        else:
-            phase = self._phase(key, cycle)
-        rank: tuple[int, ...] = (*phase, _within(step), key.turn)
-        if key.is_delivery:  # the delivery follows the first part of a relay
-            rank += (1,)
+        # the delivery follows the first part of a relay
+        rank = (first, key.turn, int(key.is_delivery))
         return InstructionPosition(key=key, cycle=cycle, rank=rank)
 
     def check(self, request: Request, position: InstructionPosition) -> None:
-        """Raise ValueError unless the request has the owner, cycle and round of its key.
+        """Raise Refusal unless the request has the owner, cycle and round of its key.
 
         If a cycle has several queries, they are numbered consecutively (`Run._query`).
         """
@@ -151,100 +221,10 @@ class RunSchedule:
                 f"{position.owner!r} in cycle {cycle}, round {position.key.round}"
             )
 
-    def _refusal(self, key: ExchangeKey, cycle: int) -> str | None:
-        """Return why the configuration has no such exchange, or None if it has."""
-        config = self.config
-        kind = key.step
-        if key.phase == "tuned" and not self.is_tuned:
-            return "no field of its encoder is chosen by labels"
-        if self.is_tuned and key.phase == "initial" and kind in ("encode", "features"):
-            return "a field of the encoder is chosen by the initial labels before examples are encoded"
-        once = ("hello", "describe", *ENCODING, "features", "tune", "finish")
-        if cycle == -1 or kind in once:
-            return None
-        is_query = kind in ("query", "draw", "ask", "close", "tally")
-        first, last = self._cycles(is_query)
-        if not first <= cycle <= last:
-            what = "trains"
-            if is_query:
-                what = "queries"
-            return f"it {what} in cycles {first} to {last}, not in {cycle}"
-        if key.round >= config.rounds:
-            return (
-                f"a cycle has {config.rounds} rounds, numbered from 0, but no round "
-                f"{key.round}"
-            )
-        if key.part >= config.queries_per_cycle:
-            return f"a cycle has {config.queries_per_cycle} queries"
-        if kind in ("draw", "tally") and not config.evaluation_fraction:
-            return "no examples are drawn at random"
-        scored = config.rounds - config.score_rounds
-        if kind == "score" and key.round < scored:
-            return f"models are scored from round {scored} on, not in round {key.round}"
-        if kind == "head" and config.head != "exact":
-            return "the last layer is not solved again"
-        if kind in ("last", "head") and key.round < config.rounds - 1:
-            return f"the final exchange follows round {config.rounds - 1}"
-        return None
 
-    def _cycles(self, is_query: bool) -> tuple[int, int]:
-        """Return the first and the last cycle with queries or training."""
-        last = self.config.cycles
-        if is_query:  # no query follows the last training
-            last -= 1
-        first = 0
-        if self.is_one_pass:
-            first = last
-        return first, last
-
-    @cached_property
-    def is_one_pass(self) -> bool:
-        """Return whether examples are selected once for the budget of all cycles.
-
-        The result is cached, because it requires building the algorithms for every instruction.
-        """
-        return is_one_pass(self.config)
-
-    def _phase(self, key: ExchangeKey, cycle: int) -> tuple[int, int]:
-        """Return a sort key that increases from step to step of a run.
-
-        In a cycle, the query follows the training of the same number. With the protocol one_pass,
-        training follows the query of the previous number.
-        """
-        kind = key.step
-        if kind == "hello":
-            return (-2, 0)
-        if kind == "describe":
-            return (-2, 1)
-        if kind in ENCODING:
-            return (-2, 2 + ENCODING.index(kind))
-        if kind == "features":
-            return (-1, 0)
-        if cycle == -1:
-            return (-1, 1)
-        if kind == "finish":
-            return (2 * cycle + 2, 0)
-        if kind == "targets":
-            return (2 * cycle, 0)
-        if kind in ("query", "draw", "ask", "close", "tally"):
-            return (2 * cycle + 1, key.part)
-        return (2 * cycle, 1 + key.round)
-
-    # -- counts ------------------------------------------------------------------------------
-
-    @property
-    def scores(self) -> int:
-        """Return how often a run scores models."""
-        first, last = self._cycles(is_query=False)
-        return (last - first + 1) * min(self.config.score_rounds, self.config.rounds)
-
-
-def _within(kind: StepName) -> int:
-    """Return the position of a part of a step (`INSTRUCTION`)."""
-    for at, kinds in enumerate(INSTRUCTION):
-        if kind in kinds:
-            return at
-    raise KeyError(kind)
+def _list_phase(phase: Phase, *steps: StepName) -> Iterator[ExchangeKey]:
+    for step in steps:
+        yield ExchangeKey(phase, step)
 
 
 # -- start of a run: encoded in its name, and checked by the site --------------------------------
