@@ -37,3 +37,12 @@ def test_a_study_that_has_changed_since_a_site_joined_has_no_keys(tmp_path: Path
     write_json(made.path / "sites.json", {"north": {"name": "north", "study": "another"}})
     with pytest.raises(ValueError, match="has changed since north joined"):
         _ = made.keys
+
+
+def test_a_study_with_more_exchanges_than_a_site_lists_is_not_created(
+    tmp_path: Path,
+) -> None:
+    config = agreement("strategy=entropy", "rounds=300000").config
+    plan = coordinator.folder.StudyPlan("hospitals", config, SCHEMA, SITES, 0, Timeouts())
+    with pytest.raises(ValueError, match=r"more than 250,000 exchanges .*rounds=300000"):
+        CoordinatorFolder.create(tmp_path / "study", plan)

@@ -129,7 +129,7 @@ def test_nothing_but_verbs_of_the_study_runs(leader: Leader, request_: Request) 
         ("query", "each", "select", "Entropy sampling allows it only by keep"),
         ("query", "sum", "upload", "Entropy sampling allows select by keep; nothing else"),
         ("plain", "sum", "upload", "by its key it must be of 'training'"),
-        ("retention", "keep", "best", "is of 'retention'; this study has"),
+        ("retention", "keep", "best", "leads to no step 0/train/0/best"),
         ("annotators", "sum", "hello", "Annotators and scores allows it only by each"),
     ],
 )

@@ -594,7 +594,7 @@ class ClosedForm:
 
     @client.keep(
         "nothing",
-        takes={"directions": Real(("features", "directions")), **MODELS},
+        takes={"directions": Real(("features", "directions"))} | MODELS,
         when=lambda self: self.learns_unlabeled,
     )
     def prepare(

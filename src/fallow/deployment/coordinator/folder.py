@@ -28,6 +28,7 @@ from fallow.deployment.folders import (
 from fallow.deployment.joining import check_own, check_seal, read_joining
 from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
+from fallow.deployment.site.schedule import RunSchedule
 from fallow.deployment.study_file import read_agreement, write_agreement
 from fallow.privacy.signing import KEY, decode_text, new_signing_key, verify_key
 from fallow.settings.config import ExperimentConfig, named_classes
@@ -88,7 +89,7 @@ class StudyPlan:
             plan=self.plan,
             names=names,
         )
-        build_study(result)
+        RunSchedule(config, build_study(result).methods).check_length()
         return result
 
     @property

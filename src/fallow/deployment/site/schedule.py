@@ -162,15 +162,8 @@ class RunSchedule:
 
         Raises Refusal for a study that has more exchanges than a site lists.
         """
-        keys = islice(self.list_exchanges(), MOST_EXCHANGES + 1)
-        ranks = {key: rank for rank, key in enumerate(keys)}
-        if len(ranks) > MOST_EXCHANGES:
-            raise Refusal(
-                f"the agreed study has more than {MOST_EXCHANGES} exchanges "
-                f"(cycles={self.config.cycles}, rounds={self.config.rounds}, "
-                f"queries_per_cycle={self.config.queries_per_cycle}); agree on fewer"
-            )
-        return ranks
+        self.check_length()
+        return {key: rank for rank, key in enumerate(self.list_exchanges())}
 
     @property
     def scores(self) -> int:
@@ -178,6 +171,16 @@ class RunSchedule:
         return sum(key.step == "score" for key in self._ranks)
 
     # -- checks ------------------------------------------------------------------------------
+
+    def check_length(self) -> None:
+        """Raise Refusal for a study that has more exchanges than a site lists."""
+        exchanges = islice(self.list_exchanges(), MOST_EXCHANGES + 1)
+        if sum(1 for _ in exchanges) > MOST_EXCHANGES:
+            raise Refusal(
+                f"the agreed study has more than {MOST_EXCHANGES:,} exchanges "
+                f"(cycles={self.config.cycles}, rounds={self.config.rounds}, "
+                f"queries_per_cycle={self.config.queries_per_cycle}); agree on fewer"
+            )
 
     def find_position(self, key: ExchangeKey) -> InstructionPosition:
         """Return the position of an instruction.

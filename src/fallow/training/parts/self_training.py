@@ -136,7 +136,7 @@ def compare_examples(z: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 class Prepared(NamedTuple):
-    """What all passes use: examples of a site, their connections S (m, m), and anchors P0 (m, S, C).
+    """Examples of a site, their connections S (m, m) and anchors P0 (m, S, C), for all passes.
 
     positions: (m,), of the examples among all examples of the site.
     """
@@ -431,9 +431,8 @@ def read_examples(total: Mapping[str, Tensor], center: Tensor | None) -> Example
     )
 
 
-@lru_cache(
-    maxsize=1
-)  # until an example comes or leaves, the aggregates of all cycles are equal
+# until an example comes or leaves, the aggregates of all cycles are equal
+@lru_cache(maxsize=1)
 def decompose_examples(
     rows: bytes, features: bytes, products: bytes, center: bytes | None = None
 ) -> Examples:
