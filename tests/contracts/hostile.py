@@ -96,14 +96,12 @@ def hostile_numbers(kind: Numbers, sizes: Sizes) -> dict[str, Any]:
     faults["NaN"] = zeros + math.nan
     if not rule.is_endless:
         faults["infinite"] = zeros + math.inf
-    if rule.low > -math.inf:
-        faults["below"] = zeros + rule.low - 3
+    faults["below"] = _beyond(zeros, rule.low)
     if rule.is_positive:
         faults["zero"] = zeros
-    if rule.high < math.inf:
-        faults["above"] = zeros + rule.high + 3
+    faults["above"] = _beyond(zeros, rule.high)
     if rule.of:
-        faults["more than there are"] = zeros + 1e9
+        faults["more than there are"] = zeros + 1e9 * rule.times
     if rule.is_whole:
         faults["more than exact numbers"] = zeros + 2.0**60
     if rule.is_together and rule.of in sizes and zeros.numel() > 1:
@@ -113,6 +111,11 @@ def hostile_numbers(kind: Numbers, sizes: Sizes) -> dict[str, Any]:
     if rule.is_order:
         faults["a position twice"] = zeros
     return faults
+
+
+def _beyond(zeros: torch.Tensor, limit: float) -> torch.Tensor:
+    """Return numbers beyond the sum of a limit over three sites."""
+    return zeros + 4 * limit + math.copysign(3, limit if limit else -1.0)
 
 
 @hostile_values.register

@@ -21,7 +21,7 @@ from fallow.core.composites import Fields
 from fallow.core.messages import Request, Step
 from fallow.core.missing import BUCKETS, Missing
 from fallow.core.refusal import Refusal
-from fallow.core.values import SenderFacts
+from fallow.core.values import LARGEST_WIDE, Numbers, Optional, SenderFacts
 from fallow.deployment.agreement import Bounds
 from fallow.deployment.annotators import Annotators
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
@@ -180,7 +180,7 @@ def test_no_hostile_aggregate_counts_behind_masks(name: str) -> None:
     sums = PlausibleSums(SecureSum(), SiteWeights(make_check(item)), lambda event: None)
     honest: dict[str, Any] = dict(valid_reply(item.returns, SIZES))
     assert sums.find_fault(honest, SITES, "query", item.name, None) is None
-    far = {"below", "more than there are", "more than exact numbers"}
+    far = {"below", "above", "more than there are", "more than exact numbers"}
     for field, kind in item.returns.fields(SIZES).items():
         for fault, value in hostile_values(kind, SIZES).items():
             if fault not in far or not torch.as_tensor(value).numel():
@@ -192,6 +192,39 @@ def test_no_hostile_aggregate_counts_behind_masks(name: str) -> None:
         for fault, total in hostile_replies(item.returns, SIZES).items():
             why = sums.find_fault(total, SITES, "query", item.name, None)
             assert why is not None, fault
+
+
+WITHOUT_UNITS = {"squares", "to_mean", "to_selected", "to_random"}
+"""Sums of squares in units of the data or the targets, bounded by the largest number of float32."""
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_every_number_has_declared_finite_bounds(name: str) -> None:
+    item = FUNCTIONS[name]
+    assert item.takes is not None
+    kinds = dict(item.takes)
+    if item.operation != "keep":
+        assert item.returns is not None
+        kinds |= item.returns.fields(SIZES)
+    for field, kind in kinds.items():
+        inner = kind.kind if isinstance(kind, Optional) else kind
+        if isinstance(inner, Numbers):
+            assert -LARGEST_WIDE <= inner.range.low <= inner.range.high <= LARGEST_WIDE, (
+                field
+            )
+
+
+@pytest.mark.parametrize("name", sorted(REPLIES))
+def test_a_single_number_is_bounded_by_what_a_site_has(name: str) -> None:
+    item = REPLIES[name]
+    assert item.returns is not None
+    honest: dict[str, Any] = dict(valid_reply(item.returns, SIZES))
+    for field, kind in item.returns.fields(SIZES).items():
+        is_wide = getattr(kind, "is_wide", False)
+        is_bounded = not is_wide and field not in WITHOUT_UNITS
+        if isinstance(kind, Numbers) and kind.dims == () and is_bounded:
+            with pytest.raises(ValueError, match=field):
+                make_check(item).check("a", ask_for(item), {**honest, field: 1e30})
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))

@@ -12,11 +12,12 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.missing import Missing
+from fallow.core.values import LARGEST_WIDE
 from fallow.encoders import Fourier
 from fallow.encoders.encoding import Imputation
 from fallow.privacy.secure_sum import SecureSum
 from fallow.privacy.settings import Privacy
-from fallow.privacy.wide import LARGEST, decode_wide, encode_wide
+from fallow.privacy.wide import BITS, LOWEST, PARTS, decode_wide, encode_wide
 from fallow.sites.store import Label
 from fallow.training.scaling import Scaling
 from tests.each import each_of
@@ -89,7 +90,11 @@ def test_sums_of_opposite_numbers_keep_the_digits_of_their_difference() -> None:
     assert decode_wide(total).tolist() == [3e-9, -3e-9]
 
 
-@pytest.mark.parametrize("value", [LARGEST, -1e60, torch.inf, torch.nan])
+def test_the_bound_is_that_of_the_parts() -> None:
+    assert LARGEST_WIDE == 2.0 ** (LOWEST + BITS * PARTS)
+
+
+@pytest.mark.parametrize("value", [LARGEST_WIDE, -1e60, torch.inf, torch.nan])
 def test_a_number_that_cannot_be_summed_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match="site a"):
         encode_wide("a", "f", "x", torch.tensor([1.0, value], dtype=torch.float64))

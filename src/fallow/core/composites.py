@@ -202,14 +202,15 @@ class Losses(Composite):
     dims: of the penalties, () for a single one.  temperatures: their number.  farthest: largest
     distance between an output and its target.  hottest: largest temperature.
 
-    The weight of correct predictions does not exceed that of all examples.  On a grid of penalties,
-    outputs are clipped, so that no example has a loss above 2 hottest (farthest + 1 / 2).
+    The weight of correct predictions does not exceed that of all examples.  Outputs are clipped, so
+    that no example has a squared loss above farthest² per output, or a log loss above
+    2 hottest (farthest + 1 / 2).
     """
 
+    temperatures: int
+    farthest: float
+    hottest: float
     dims: Dims = "penalties"
-    temperatures: int = 1
-    farthest: float = math.inf
-    hottest: float = 1.0
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         squared: dict[str, Kind] = {"squared": NonNegative(self.dims)}
@@ -219,10 +220,17 @@ class Losses(Composite):
         return {**squared, "right": NonNegative(self.dims), "log": NonNegative(grid)}
 
     def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
-        if "right" not in parts:
-            return None
         mass = known.noted.get(MASS, known.labels * known.heaviest)
         room = mass * (1 + known.tolerance) + known.tolerance
+        most_squared = max(known.sizes.get("classes", 0), 1) * self.farthest**2
+        squared = float(parts["squared"].max())
+        if squared > room * most_squared:
+            return (
+                f"squared is {squared:g}, but the loss of a row is at most {most_squared:g}, so "
+                f"that of rows with the total weight {mass:g} is at most {most_squared * mass:g}"
+            )
+        if "right" not in parts:
+            return None
         right = float(parts["right"].max())
         if right > room:
             return (

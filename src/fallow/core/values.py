@@ -22,14 +22,21 @@ from fallow.core.model_vectors import Layout
 FLOATS = (torch.float32, torch.float64)
 KNOWN = (*FLOATS, torch.int64, torch.uint8, torch.bool)
 """Types of tensors in messages."""
-Of = Literal["", "rows", "labels", "sites"]
-"""Bound of a count at a site: none, its examples, its largest number of labels, or the sites."""
+Of = Literal["", "rows", "labels", "sites", "study"]
+"""Bound of a number of a site: none, its examples, its largest number of labels, the sites of the
+study, or the examples of the study."""
 UNKNOWN = 2
 """Size of an unknown dimension in examples."""
 TEXT = 10_000
 """Maximum number of characters of a text."""
 WHOLE = 2**53
 """Largest integer up to which float64 is exact."""
+LARGEST = float(torch.finfo(torch.float32).max)
+"""Bound of real numbers without a narrower one: float32 has no larger numbers."""
+LARGEST_WIDE = 2.0**160
+"""Bound of sums in the units of the data, such as squared times in nanoseconds (`privacy.wide`)."""
+HEAVIEST = 10**9
+"""Largest weight of a label, above all that drawing with replacement assigns."""
 
 
 @final
@@ -70,7 +77,7 @@ class SenderFacts:
     rows, labels : float
         Registered examples, and largest number of labels.
     heaviest : float
-        Largest weight of a labeled example.
+        Largest weight of a labeled example: the number of examples of the study.
     longest : float
         Largest sum of squared lengths of labeled examples with weight 1.
     is_noisy : bool
@@ -102,12 +109,15 @@ class SenderFacts:
         """Return the largest count of this kind; infinite if it is unknown."""
         if of == "sites":
             return self.sizes.get("sites", math.inf) * self.sites
-        return {"rows": self.rows, "labels": self.labels, "": math.inf}[of]
+        limits = {"rows": self.rows, "labels": self.labels, "study": self.heaviest}
+        return limits.get(of, math.inf)
 
     def describe_limit(self, of: Of) -> str:
         """Return the part of an error message about the largest count."""
         if of == "sites":
             return f"the study has {self.sizes.get('sites', 0)} sites"
+        if of == "study":
+            return f"the study has {self.heaviest:g} rows"
         if of == "labels" and self.is_total:
             return f"these sites can have {self.labels:g} labels"
         if of == "labels":
@@ -285,7 +295,7 @@ def resolve_dims(layout: Layout, classes: int, sites: int) -> dict[str, int]:
 @final
 @dataclass(frozen=True)
 class Range:
-    """Numbers that a site may send.
+    """Numbers that a site may send, all of them bounded.
 
     low, high: of each number.  is_positive: above 0 in float32.  of: count that bounds each number,
     and with ``is_together`` their sum.  times: largest multiple of that count.  is_whole: integers
@@ -293,8 +303,8 @@ class Range:
     bound.  is_order: positions that occur once each.
     """
 
-    low: float = -math.inf
-    high: float = math.inf
+    low: float = -LARGEST
+    high: float = LARGEST
     is_positive: bool = False
     of: Of = ""
     times: int = 1
@@ -339,7 +349,8 @@ class Numbers(Kind):
         numbers = torch.as_tensor(value, dtype=dtype)
         if not are_finite(numbers) and (not rule.is_endless or bool(numbers.isnan().any())):
             return describe_not_finite(name)
-        if not numbers.numel() or rule == Range():
+        is_within = numbers.dtype != torch.float64  # all numbers of the type, if finite
+        if not numbers.numel() or (is_within and rule == Range()):
             return None
         return _find_outside(name, numbers.double(), rule, known)
 
@@ -390,7 +401,8 @@ class Count(Numbers):
     """Numbers of examples, labels or other things.
 
     of: "rows" or "labels" of the site, none of which is counted twice with ``is_together``, or
-    "sites" of the study, each of which is counted ``times`` times at most.  high: largest number.
+    "sites" or the rows of the "study", each of which is counted ``times`` times at most.  high:
+    largest number.
     is_released: noise may be added before it is sent.
     """
 
@@ -439,18 +451,29 @@ class Indicator(Numbers):
 class NonNegative(Numbers):
     """Real numbers that are not negative, such as sums of squares or of weights.
 
-    of, is_together: as those of `Count`.  is_wide: as that of `Real`.
+    of, times, is_together: as those of `Count`.  is_wide: as that of `Real`.
     """
 
     dims: Dims = ()
     of: Of = ""
+    times: int = 1
     is_together: bool = False
     is_wide: bool = False
     title: ClassVar[str] = "nonnegative numbers"
 
     @property
     def range(self) -> Range:
-        return Range(low=0.0, of=self.of, is_together=self.is_together)
+        return Range(
+            low=0.0,
+            high=LARGEST_WIDE if self.is_wide else LARGEST,
+            of=self.of,
+            times=self.times,
+            is_together=self.is_together,
+        )
+
+
+SUM_OF_WEIGHTS = NonNegative(of="labels", times=HEAVIEST)
+"""Sum of the weights of labeled examples."""
 
 
 @final
@@ -469,19 +492,20 @@ class Real(Numbers):
     """Finite real numbers.
 
     bound: of their absolute values.  is_wide: they are in the units of the data, so secure
-    aggregation sums them without a bound (`privacy.wide`).  have_one_unit: they have the same unit,
+    aggregation sums them in wide fixed point (`privacy.wide`).  have_one_unit: they have the same unit,
     as features of an encoder, so that they can be compared with each other.
     """
 
     dims: Dims = ()
-    bound: float = math.inf
+    bound: float = LARGEST
     is_wide: bool = False
     have_one_unit: bool = False
     title: ClassVar[str] = "numbers"
 
     @property
     def range(self) -> Range:
-        return Range(low=-self.bound, high=self.bound)
+        bound = LARGEST_WIDE if self.is_wide else self.bound
+        return Range(low=-bound, high=bound)
 
 
 @final
@@ -622,7 +646,7 @@ class LabelCount(Kind):
     def find_wrong_form(
         self, name: str, value: object, sizes: dict[str, int]
     ) -> str | None:
-        if type(value) is not int or value < 0:
+        if type(value) is not int or not 0 <= value <= WHOLE:
             return f"asks for {value!r:.40} labels; it is a whole number, 0 or more"
         return None
 

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 from fallow.core import client
 from fallow.core.ask import Ask
-from fallow.core.composites import Composite, Parts
+from fallow.core.composites import ROUNDING, Composite, Parts
 from fallow.core.contract import Contract
 from fallow.core.methods import Budget
 from fallow.core.types import SiteId, Value, Values
@@ -101,6 +101,14 @@ class EvaluationCounts(Composite):
             return f"doubt is {values['doubt']:g}, more than left, {values['left']:g}"
         if values["drawn"] > known.labels + known.room:
             return f"drawn is {values['drawn']:g}, and there are {known.labels:g} labels at most"
+        # a drawn example represents all that remain; its site may have a single label of the budget
+        farthest = largest * (values["left"] + known.room) * max(known.labels, 1.0)
+        for name, limit in (("beyond", farthest), ("squares", farthest**2)):
+            if abs(values[name]) > limit * ROUNDING + known.room:
+                return (
+                    f"{name} is {values[name]:g}, but errors of {values['left']:g} remaining rows "
+                    f"are at most {limit:g}"
+                )
         return None
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from fallow.core.aggregation import check_contribution
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
+from fallow.core.values import LARGEST_WIDE
 
 WIDE = "#wide"
 """Suffix of the name of a field whose last dimension has the parts of each number."""
@@ -21,13 +22,12 @@ BITS = 32
 PARTS = 9
 LOWEST = -128
 """Binary exponent of the last digit."""
-LARGEST = 2.0 ** (LOWEST + BITS * PARTS)
 
 
 def encode_wide(site: SiteId, function: str, name: str, value: Tensor) -> Tensor:
     """Encode finite numbers as parts, (...) -> (..., PARTS) int64.
 
-    Raises ValueError for a number that is not finite, and Refusal for one beyond `LARGEST`.
+    Raises ValueError for a number that is not finite, and Refusal for one beyond `LARGEST_WIDE`.
 
     >>> parts = encode_wide(
     ...     "a", "f", "x", torch.tensor([1.75e18, -0.1], dtype=torch.float64)
@@ -38,9 +38,9 @@ def encode_wide(site: SiteId, function: str, name: str, value: Tensor) -> Tensor
     value = value.double()
     check_contribution(site, function, name, value, None)
     rest = value.abs()
-    if bool((rest >= LARGEST).any()):
+    if bool((rest >= LARGEST_WIDE).any()):
         raise Refusal(
-            f"site {site}: {name} for {function!r} exceeds {LARGEST:.3g}, the largest sum in "
+            f"site {site}: {name} for {function!r} exceeds {LARGEST_WIDE:.3g}, the largest sum in "
             "secure aggregation: provide columns in larger units"
         )
     sign = value.sign()

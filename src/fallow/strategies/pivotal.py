@@ -421,7 +421,7 @@ class Pivotal:
 
     @client.sum(
         "aggregates of numbers of certain examples and of scores of the others",
-        returns={"rows": Count(of="rows"), "mass": NonNegative()},
+        returns={"rows": Count(of="rows"), "mass": NonNegative(of="study")},
         takes={"factor": NonNegative()} | SCALE,
         when=is_of_federation,
         times=CLOSER,

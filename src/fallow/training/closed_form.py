@@ -21,14 +21,23 @@ from torch.nn.functional import one_hot
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import declared
-from fallow.core.composites import ExampleProducts, Losses, Products
+from fallow.core.composites import ExampleProducts, Products
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import STORED, FitDeclaration
 from fallow.core.limits import Limits, PositiveFinite, check_fields
 from fallow.core.suggestions import explain_constructor, refuse_unused
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State, Values
-from fallow.core.values import Count, Kind, NonNegative, Optional, Real, Share, Whole
+from fallow.core.values import (
+    SUM_OF_WEIGHTS,
+    Count,
+    Kind,
+    NonNegative,
+    Optional,
+    Real,
+    Share,
+    Whole,
+)
 from fallow.core.view import FOLDS, Release, View
 from fallow.training.parts.adassp import SENSITIVITY, read_products, solve, sum_products
 from fallow.training.parts.closed_form import (
@@ -543,7 +552,7 @@ class ClosedForm:
 
     @client.sum(
         "aggregates of labeled features",
-        returns={"n": NonNegative(), "features": Real("features")},
+        returns={"n": SUM_OF_WEIGHTS, "features": Real("features")},
         takes=lambda self: self.weight_kinds,
         when=lambda self: self.delta is None and self.passes == 2,
         weighted_by="labels",
@@ -650,7 +659,7 @@ class ClosedForm:
 
     @client.sum(
         "aggregates of losses on labeled examples that models have not seen",
-        returns=Losses("kinds", temperatures=len(TEMPERATURES)),
+        returns=replace(LOSSES, dims="kinds"),
         takes=lambda self: {
             **MODELS,
             **self.weight_kinds,
@@ -711,7 +720,7 @@ class ClosedForm:
 
     @client.sum(
         "aggregates of losses on labeled examples",
-        returns=Losses((), temperatures=len(TEMPERATURES)),
+        returns=replace(LOSSES, dims=()),
         takes=lambda self: {
             "weight": Real(("features", "outputs")),
             "bias": Real("outputs"),

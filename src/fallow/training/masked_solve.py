@@ -18,7 +18,7 @@ from fallow.core.limits import NonNegativeFinite
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State, Values
-from fallow.core.values import SITE_NAME, Features, NonNegative, Real, Whole
+from fallow.core.values import SITE_NAME, SUM_OF_WEIGHTS, Features, NonNegative, Real, Whole
 from fallow.core.view import View
 from fallow.models.orthogonal import haar, mix
 from fallow.training.parts import (
@@ -161,7 +161,7 @@ class MaskedSolve:
 
     @client.sum(
         "aggregates of labeled columns",
-        returns={"weight": NonNegative(), "columns": Real("inputs")},
+        returns={"weight": SUM_OF_WEIGHTS, "columns": Real("inputs")},
         weighted_by="labels",
     )
     def center(self, view: View) -> Values:

@@ -21,7 +21,7 @@ from fallow.core.limits import NonNegativeFinite
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State, Values
-from fallow.core.values import Count, NonNegative, Optional, Real
+from fallow.core.values import SUM_OF_WEIGHTS, Count, Optional, Real
 from fallow.core.view import View
 from fallow.training.parts import (
     Scaled,
@@ -148,7 +148,7 @@ class ServerSolve:
 
     @client.sum(
         "aggregates of labeled columns",
-        returns={"weight": NonNegative(), "columns": Real("inputs")},
+        returns={"weight": SUM_OF_WEIGHTS, "columns": Real("inputs")},
         weighted_by="labels",
     )
     def center(self, view: View) -> Values:
@@ -159,7 +159,7 @@ class ServerSolve:
         "aggregates of products of labeled examples and labels",
         returns={
             "rows": Count(of="labels"),
-            "weight": NonNegative(),
+            "weight": SUM_OF_WEIGHTS,
             "products": Real(("columns", "columns")),
             "targets": Real("columns"),
         },

@@ -108,6 +108,8 @@ def reward(view: View, by_row: bool = False) -> Reward:
 Graph = Literal[
     "ggc", "symmetric-or", "symmetric-and", "degree", "static", "resampled", "full"
 ]
+LARGEST_LOSS = 1e6
+"""Largest mean cross-entropy that a site reports; worse averages count as equally bad."""
 SEARCHED = ("ggc", "symmetric-or", "symmetric-and", "degree")
 """Graphs that use GGC; the others are drawn or fixed."""
 
@@ -517,13 +519,14 @@ class DPFL(StepTraining):
 
     @client.each(
         "the reward of the site's average with one more model",
-        returns={"rewards": Real("candidates")},
+        returns={"rewards": Real("candidates", bound=LARGEST_LOSS)},
         times=0,
     )
     def weigh(self, view: View) -> Values:
         peers = load_models(view)
         g = self.choice(view)
-        return {"rewards": greedy.with_each(g, own_model(view), peers, reward(view))}
+        rewards = greedy.with_each(g, own_model(view), peers, reward(view))
+        return {"rewards": rewards.clamp(-LARGEST_LOSS, LARGEST_LOSS)}
 
     @client.keep(
         "number of stored tensors",
