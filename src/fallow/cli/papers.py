@@ -87,10 +87,12 @@ def papers(
 def describe_item(item: PaperItem, is_reduced: bool) -> PaperRow:
     """Describe a table or figure."""
     from fallow.cli.objects import PaperRow
-    from fallow.configs.item_costs import estimate_cost
+    from fallow.configs.item_costs import Cost, estimate_cost
 
     configs = list(item.configs(is_reduced=is_reduced))
-    cost = estimate_cost(item, is_reduced=is_reduced)
+    cost = estimate_cost(configs)
+    if item.hours is not None and not is_reduced:  # measured
+        cost = Cost(3600 * item.hours, None)
     names = item.reduced if is_reduced else item.studies
     return PaperRow(
         paper=item.paper,

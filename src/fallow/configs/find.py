@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from fallow.catalog import is_named
 from fallow.configs.defaults import default_training
 from fallow.configs.papers import FALLOW, GROUP, Paper, load_papers
+from fallow.core.extensions import list_entry_points
 from fallow.core.kinds import show_value
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import explain_config
@@ -125,10 +125,11 @@ def _find_by_name(name: str) -> ExperimentConfig:
     if name in _list_of(FALLOW):
         return _read_of(FALLOW, name)
     prefix, _, _ = name.partition("/")
-    for entry in entry_points(group=GROUP, name=prefix):
-        paper = entry.load()
-        if name in _list_of(paper):
-            return _read_of(paper, name)
+    for entry in list_entry_points(GROUP):
+        if entry.name == prefix:
+            paper = entry.load()
+            if name in _list_of(paper):
+                return _read_of(paper, name)
     if Path(name).suffix:
         raise ValueError(
             f"{name!r} is not an experiment configuration: the file of one ends in .toml, a "

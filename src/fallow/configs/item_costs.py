@@ -8,7 +8,7 @@ example in training and in prediction, by model and shape, on one core
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -85,11 +85,8 @@ def read_paces() -> dict[PaceKey, CorePace]:
         }
 
 
-def estimate_cost(item: PaperItem, *, is_reduced: bool = False) -> Cost | None:
-    """Return the cost of an item; None without studies, or if a pace was not measured."""
-    if item.hours is not None and not is_reduced:
-        return Cost(3600 * item.hours, None)
-    configs = list(item.configs(is_reduced=is_reduced))
+def estimate_cost(configs: Collection[ExperimentConfig]) -> Cost | None:
+    """Return the cost of studies; None without studies, or if a pace was not measured."""
     if not configs or not {PaceKey.of(config) for config in configs} <= set(read_paces()):
         return None
     works = [count_work(config) for config in configs]
@@ -143,18 +140,19 @@ def count_work(config: ExperimentConfig) -> Work:
     for strategy in (*config.strategies, *bounds_of(config)):
         changed = variant(config, strategy)
         training = methods_of(changed)["training"]
+        local = changed.completed_training
+        key = f"{changed.training} {changed.initial}"
         phases = count_labels_by_phase(changed, pool)
         for cycle, labels in enumerate(phases):
             if cycle < len(phases) - 1:
                 seen += MODELS_OF_QUERY * (pool - labels)
-            key = f"{changed.training} {changed.initial}"
             if cycle == 0 and key in begun:
                 continue
             begun.add(key)
-            examples = labels * changed.rounds * changed.completed_training.epochs
+            examples = labels * changed.rounds * local.epochs
             examples *= training.contract.gradients_per_batch
             trained += examples
-            steps += examples / changed.completed_training.examples_per_step
+            steps += examples / local.examples_per_step
             seen += min(changed.rounds, changed.score_rounds) * TEST_EXAMPLES
             if isinstance(training, CollaboratorSelection):
                 load = training.load(changed.sites, changed.rounds, False)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from fallow.configs import all_strategies, demo, few_labels
+from fallow.core.extensions import list_entry_points
 from fallow.settings.config import ExperimentConfig
 from fallow.study.known import Code, Labels, PaperResults
 from fallow.study.published import PublishedTables
@@ -64,7 +64,7 @@ FALLOW = Paper(
 @cache
 def load_papers() -> tuple[Paper, ...]:
     """Return the built-in configurations, then the papers of installed distributions by name."""
-    installed = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    installed = sorted(list_entry_points(GROUP), key=lambda entry: entry.name)
     return (FALLOW, *(entry.load() for entry in installed))
 
 

@@ -71,8 +71,13 @@ def fold_name(name: str) -> str:
 
 def list_extensions(group: str) -> list[str]:
     """Return the names of all extensions of a group, installed or Fallow's own, sorted."""
-    installed = [entry.name for entry in _read_entries(group, tuple(sys.path))]
+    installed = [entry.name for entry in list_entry_points(group)]
     return sorted({*installed, *OFFICIAL.get(group, {})})
+
+
+def list_entry_points(group: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points of all installed distributions in a group."""
+    return _read_entries(group, tuple(sys.path))
 
 
 @cache
@@ -92,7 +97,7 @@ def find_extension(kind: ClassKind, name: str) -> str | None:
     if kind.group is None:
         return None
     matches: dict[str, EntryPoint] = {}
-    for entry in _read_entries(kind.group, tuple(sys.path)):
+    for entry in list_entry_points(kind.group):
         if fold_name(entry.name) == fold_name(name):
             matches[entry.value] = entry
     if len(matches) > 1:
@@ -109,7 +114,7 @@ def find_short_name(cls: type) -> str | None:
     target = f"{cls.__module__}:{cls.__qualname__}"
     for kind in CLASS_KINDS.values():
         if kind.group is not None:
-            for entry in _read_entries(kind.group, tuple(sys.path)):
+            for entry in list_entry_points(kind.group):
                 if entry.value == target:
                     return entry.name
     return None
@@ -120,7 +125,7 @@ def find_first_setting(name: str) -> str | None:
 
     Raises ValueError for an integration of Fallow that is not installed.
     """
-    for entry in _read_entries(FIRST_SETTINGS, tuple(sys.path)):
+    for entry in list_entry_points(FIRST_SETTINGS):
         if fold_name(entry.name) == fold_name(name):
             return entry.value
     for kind in CLASS_KINDS.values():

@@ -70,7 +70,7 @@ def test_a_sweep_is_one_study_for_each_value() -> None:
 
 def test_a_cost_grows_with_seeds_and_steps() -> None:
     one = find_item(ITEMS, "ahfal", "figure-12")  # two strategies, three seeds
-    cost = estimate_cost(one)
+    cost = estimate_cost(list(one.configs()))
     assert cost is not None and cost.gpu is not None
     # 5,000 labels once, then 7,500 to 17,500 for both strategies; 100 rounds of 5 epochs
     trained = 3 * 500 * (5000 + 2 * (7500 + 10_000 + 12_500 + 15_000 + 17_500))
