@@ -66,6 +66,8 @@ def test_a_site_reads_its_examples_from_masked_exact_sums(tmp_path: Path) -> Non
     by_name = {result["attack"]: result for result in attacked.attacks}
     assert by_name["first products"]["read"] == by_name["first products"]["rows"] == 5
     assert by_name["last products"]["read"] == by_name["last products"]["rows"] == 9
+    model = by_name["model alone"]
+    assert model["numbers"] == 2 * 32 < model["unknowns"] == 3 * 9 * (5 + 2)
     assert sum(example.is_read for example in attacked.examples) == 9
     x = simulation.sites["basel"].rows.x
     ids = simulation.sites["basel"].rows.ids
@@ -88,7 +90,7 @@ def test_a_site_reads_its_examples_from_masked_exact_sums(tmp_path: Path) -> Non
         build_app(), ["site", "attack", str(folder), "--seconds", "20"]
     )
     assert shown.exit_code == 0, shown.output
-    assert "each of up to 8 attacks takes at most 20 CPU seconds" in shown.output
+    assert "each of up to 9 attacks takes at most 20 CPU seconds" in shown.output
     assert "last products: 9 of 9 examples read" in shown.output
     assert (folder / "attack.csv").read_text() == file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -164,7 +166,9 @@ def test_an_attack_without_any_candidate_has_no_example_to_show() -> None:
     }
     attacked = AttackedSite([result], ("age",), [])
     line, end = advise(attacked)
-    assert end.startswith("Not tried: the model, earlier runs, sums before a label was")
+    assert end.startswith(
+        "Not tried: earlier runs and their models, models of single cycles, sums before a label was"
+    )
     assert line.startswith("None of 5 labeled examples was read")
     assert list_examples(attacked) == (["Column"], [])
     attacked.attacks[0]["numbers"] = 65

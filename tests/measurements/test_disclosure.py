@@ -114,6 +114,26 @@ def test_other_training_is_refused() -> None:
         measure(training=fl.FedAvg(), cycles=0)
 
 
+def test_examples_of_one_site_are_read_from_the_model_of_all_sites() -> None:
+    draw = np.random.default_rng(2)
+    rows = draw.standard_normal((4, 3))
+    w = draw.standard_normal((64, 3))
+    features = CosineFeatures(w, draw.uniform(0, 6, 64), 1.0, np.zeros(64), np.ones(64))
+    phi, _ = features.linearize(rows)
+    y = np.eye(2)[[0, 1, 1, 0]] - 0.5
+    head = phi.T @ np.linalg.solve(phi @ phi.T + np.eye(4), y)
+    own = rows[:2]
+    sums = Aggregates(9, np.zeros((1, 1)), np.zeros((64, 1)))  # of more rows than numbers
+    phase = Phase(sums, own, np.zeros(2))
+    read = {}
+    for others in (3, 100):  # at most so many, of which 2 are real
+        observed = Observed(features, [phase], head=head, others=others, seconds=5)
+        last = attack(observed)[-1].result
+        assert last["unknowns"] == (2 + others) * (3 + 1)
+        read[others] = last["read"]
+    assert read == {3: 2, 100: 0}
+
+
 def test_folds_of_labels_are_read_where_all_labels_are_too_many() -> None:
     draw = np.random.default_rng(1)
     rows = draw.standard_normal((8, 2))

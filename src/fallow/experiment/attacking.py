@@ -129,7 +129,7 @@ def measure_disclosure(
         sent = sum_self_training(training, views, has_folds=has_enough(counts.double()))
         folds = list_folds(sent.folds, true, labeled.y.numpy(), labeled.fold, classes)
         pool = Phase(read_pool(sent.pool), (everything - mean) / std, np.zeros(0))
-    attempts = attack(Observed(features, phases, folds, pool, head, similar))
+    attempts = attack(Observed(features, phases, folds, pool, head, similar=similar))
     return [attempt.result for attempt in attempts]
 
 

@@ -379,9 +379,10 @@ def read_sum(features: FeatureMap, total: Array, rows: int, search: Search) -> A
 
 
 def read_head(features: FeatureMap, head: Array, rows: int, search: Search) -> Array:
-    """Return examples of which ``head`` (D, C) is a weighted sum of features, (rows, p).
+    """Return examples of which ``head`` (D, C) is a weighted sum of features, (m, p).
 
-    The weights of a ridge regression are Σ phi(x_i) a_i' (representer theorem).
+    rows: largest number of examples; the search ends when fewer suffice.  The weights of a ridge
+    regression are Σ phi(x_i) a_i' (representer theorem).
     """
     return _read_combination(features, head, rows, search, is_weighted=True)
 
@@ -420,7 +421,7 @@ def _read_combination(
             if is_weighted:
                 weights = fitted.point[x.size :].reshape(weights.shape)
             search.notify(row + 1, rows)
-            if search.is_over:
+            if search.is_over or fitted.value < RESIDUAL * norm:
                 break
         if fitted.value < best.value:
             best = Minimum(x.copy(), fitted.value)

@@ -53,8 +53,9 @@ TINY = 1e-300
 COMPARED = 500  # rows whose distance to the nearest other one is measured
 OF_POOL = "products of all examples"
 """Name of the attack on sums over labeled and unlabeled examples."""
-MOST_ATTACKS = 8
-"""Attacks on sums, without that on a model."""
+OF_MODEL = "model alone"
+"""Name of the attack on the weights of the final model."""
+MOST_ATTACKS = 9
 
 
 # -- what an attacker holds -------------------------------------------------------------------
@@ -95,6 +96,7 @@ class Observed:
 
     folds: sums of the last phase by fold of cross-validation.  pool: products of all examples,
     labeled or not, which self-training sends.  head: (D, C) weights of the final model, or None.
+    others: labeled examples of other sites that the model was trained on besides those of the phases.
     similar: (m, p) examples of the same kind that the attacker knows.  seconds: limit of CPU time
     of one attack.  notify: receives the name of an attack, rows found and rows searched for.
     """
@@ -104,6 +106,7 @@ class Observed:
     folds: Sequence[Phase] = ()
     pool: Phase | None = None
     head: Array | None = None
+    others: int = 0
     similar: Array | None = None
     seconds: float = 30.0
     notify: Callable[[str, int, int], None] = lambda attack, read, rows: None
@@ -278,9 +281,7 @@ def attack(observed: Observed) -> list[Attempt]:
         pool = observed.pool
         results.append(_attack_products(OF_POOL, observed, pool.sums, pool.rows))
     if phases and observed.head is not None:
-        results.append(
-            _attack_head("model alone", observed, observed.head, phases[-1].rows)
-        )
+        results.append(_attack_head(OF_MODEL, observed, observed.head, phases[-1].rows))
     return results
 
 
@@ -353,12 +354,13 @@ def _attack_head(name: str, observed: Observed, head: Array, rows: Array) -> Att
     """Read examples from the weights of the final model alone."""
     started = time.process_time()
     outputs = max(head.shape[1] - 1, 1)  # those of all classes add up to a constant
-    unknowns = len(rows) * (rows.shape[1] + outputs)
+    trained = len(rows) + observed.others
+    unknowns = trained * (rows.shape[1] + outputs)
     numbers = len(head) * outputs
     candidates = np.zeros((0, rows.shape[1]))
-    if len(rows) <= MOST_ROWS and numbers >= SAFE_RATIO * unknowns:
+    if trained <= MOST_ROWS and numbers >= SAFE_RATIO * unknowns:
         search = _search(observed, name)
-        candidates = read_head(observed.features, head, len(rows), search)
+        candidates = read_head(observed.features, head, trained, search)
     return _compare(observed, name, candidates, rows, numbers, started, unknowns)
 
 

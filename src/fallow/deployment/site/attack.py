@@ -1,7 +1,8 @@
 """Attack of a site on its own contribution: which of its labeled examples can be computed.
 
-The attacker is a coordinator that knows the contributions of all other sites, so secure aggregation
-does not help.  Nothing is sent.
+The attacker of the sums is a coordinator that knows the contributions of all other sites, so secure
+aggregation does not help.  The attacker of the final model has nothing but its file, the encoder and
+the units of the columns.  Nothing is sent.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from fallow.deployment.ledger.draft import Draft
 from fallow.deployment.ledger.instructions import sum_replies
 from fallow.deployment.schema import Schema
 from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.predict import read_site_model
 from fallow.encoders.base import EMPTY_CELLS, encode_rows
 from fallow.experiment.attacking import list_folds, sum_self_training
 from fallow.experiment.encoding import encoding_with
 from fallow.measurements.attacks import TOLERANCE, Array
 from fallow.measurements.disclosure import (
+    OF_MODEL,
     OF_POOL,
     Attempt,
     Observed,
@@ -50,6 +53,7 @@ from fallow.measurements.results import AttackResult
 from fallow.sites.site import ENCODE, LocalSite, RunComponents
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
+from fallow.storage.errors import StorageError
 from fallow.storage.features import FeatureStore
 from fallow.storage.files import FILE as PRIVATE
 from fallow.storage.files import write_whole
@@ -63,8 +67,9 @@ POOL = ("training", "example_totals")
 FILE = "attack.csv"
 """File in the site's folder with true and computed examples, readable by its owner only."""
 NOT_TRIED = (
-    "Not tried: the model, earlier runs, sums before a label was corrected or withdrawn or an example "
-    "left, sums of class probabilities, and sums of query strategies, encoders and feature scaling."
+    "Not tried: earlier runs and their models, models of single cycles, sums before a label was "
+    "corrected or withdrawn or an example left, sums of class probabilities, and sums of query "
+    "strategies, encoders and feature scaling."
 )
 IS_EMPTY = 0.5
 """Value of a missing-value indicator above which a cell is shown as empty."""
@@ -233,8 +238,20 @@ def _attack(
         folds = list_folds(more.folds, last.rows, last.labels, of_label, built.classes)
         everything = units.scale(site.x[~site.excluded])
         pool = Phase(read_pool(more.pool), everything, np.zeros(0))
+    head = _read_head(folder, built)
+    # the site knows its own number of labels only, and assumes as many at each other site
+    others = len(phases[-1].rows) * (len(folder.agreement.sites) - 1)
     attempts = attack(
-        Observed(features, phases, folds, pool, seconds=seconds, notify=notify)
+        Observed(
+            features,
+            phases,
+            folds,
+            pool,
+            head,
+            others,
+            seconds=seconds,
+            notify=notify,
+        )
     )
     names = [folder.rows.ids[label.row] for label in sums[-1][1]]
     examples = _choose_nearest(attempts, phases[-1].rows, units, names)
@@ -255,6 +272,16 @@ def _attack(
         is_exact=training.delta is None,
         widest=find_widest(built.methods, built.dims, count_labeled(results), n_values),
     )
+
+
+def _read_head(folder: SiteFolder, built: BuiltStudy) -> Array | None:
+    """Return the weights (D, C) of the final model, or None before the end of the study."""
+    try:
+        state = read_site_model(folder.path).state
+    except StorageError:
+        return None
+    weight = built.layout.views(state["w"])["head.weight"]
+    return np.asarray(weight.double().numpy().T)
 
 
 def count_labeled(results: Sequence[AttackResult]) -> int:
@@ -424,6 +451,7 @@ def advise(attacked: AttackedSite) -> list[str]:
     return [
         f"{read} of {count_noun(n, 'labeled example')} can be computed from what this site sends, "
         "by a coordinator that knows the contributions of the other sites, or by all of them.",
+        *_describe_model(attacked),
         "To change that, agree on a new study with one of these:",
         "  noise (privacy.sums=noisy, privacy.epsilon, closed-form:delta=1e-5), the only protection;",
         f"  {fewer}",
@@ -431,6 +459,17 @@ def advise(attacked: AttackedSite) -> list[str]:
         "help examples with a rare category.",
         NOT_TRIED,
     ]
+
+
+def _describe_model(attacked: AttackedSite) -> list[str]:
+    """Return a sentence if examples were read from the model."""
+    for result in attacked.attacks:
+        if result["attack"] == OF_MODEL and result["read"]:
+            return [
+                f"{count_noun(result['read'], 'example')} can be computed from the model alone, by "
+                "everyone who receives its file."
+            ]
+    return []
 
 
 def write_examples(path: Path, attacked: AttackedSite) -> None:
