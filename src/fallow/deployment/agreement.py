@@ -31,7 +31,7 @@ from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
 from fallow.encoders.auto import Auto, is_photo
 from fallow.experiment.encoding import encoder_for_texts
-from fallow.experiment.methods import is_untrained
+from fallow.experiment.methods import is_untrained, joins_groups
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardized
 from fallow.privacy.settings import SMALLEST, check_targets
@@ -163,6 +163,10 @@ class Agreement:
             raise ValueError(
                 f"schema.classes is {list(self.schema.classes)}, and training "
                 f"{self.config.training} needs two classes; name them, or set training=none"
+            )
+        if joins_groups(self.config):
+            raise ValueError(
+                f"training is {self.config.training}, which only simulations support; omit cases"
             )
         self.plan.check_task(len(self.schema.classes))
         check_budgets(self.plan, self.config.purchases)

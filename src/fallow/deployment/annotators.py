@@ -423,6 +423,7 @@ def _measure_exposure(at: LabelingView) -> Exposure:
     parts = at.site.parts
     shape = at.agreement.schema.shape
     sizes = find_dims(
+        at.agreement.config,
         parts.layout,
         parts.methods.get("encoder"),
         shape,

@@ -106,7 +106,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     encoder = encoder_of(config, measured, names)
     if isinstance(encoder, HasWeights):
         encoder.weights_digest()  # raises if its package or its weights are missing
-    shape = shape_after(encoder, measured)
+    shape = shape_after(config, encoder, measured)
     maker = ModelMaker(config, shape, schema.outputs, names)
     model = maker.build(stream(agreement.seed, "template"))
     layout = Layout.of(model)
@@ -165,7 +165,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         width=math.prod(shape),
         encoder=encoder,
         dims=find_dims(
-            layout, encoder, measured, len(schema.classes), len(agreement.sites)
+            config, layout, encoder, measured, len(schema.classes), len(agreement.sites)
         ),
     )
 

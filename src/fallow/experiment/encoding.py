@@ -30,9 +30,11 @@ from fallow.encoders.base import (
 )
 from fallow.encoders.encoding import Encoding, Imputation
 from fallow.experiment.finished import TrainedModel
+from fallow.experiment.methods import joins_groups
 from fallow.privacy.settings import noise_refusal
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
+from fallow.sites.cases import JOINED
 from fallow.sites.site import Encoded
 from fallow.sites.store import Source
 from fallow.storage.features import FeatureStore
@@ -67,23 +69,31 @@ def encoder_for_texts(encoder: Spec | None, features: Sequence[str]) -> Spec | N
 
 def shape_seen(config: ExperimentConfig, shape: Shape, policy: NamePolicy = OWN) -> Shape:
     """Return the shape of an example after encoding."""
-    return shape_after(encoder_of(config, shape, policy), shape)
+    return shape_after(config, encoder_of(config, shape, policy), shape)
 
 
-def shape_after(encoder: Encoder | None, shape: Shape) -> Shape:
-    """Return the output shape of an encoder, or the input shape without an encoder."""
+def shape_after(config: ExperimentConfig, encoder: Encoder | None, shape: Shape) -> Shape:
+    """Return the shape of encoded examples, which is ``shape`` without an encoder."""
     if encoder is None:
         return shape
-    return (encoder.width(shape),)
+    width = encoder.width(shape)
+    if joins_groups(config):
+        width *= JOINED
+    return (width,)
 
 
 def find_dims(
-    layout: Layout, encoder: Encoder | None, shape: Shape, classes: int, sites: int
+    config: ExperimentConfig,
+    layout: Layout,
+    encoder: Encoder | None,
+    shape: Shape,
+    classes: int,
+    sites: int,
 ) -> dict[str, int]:
-    """Return the dimensions of declared fields of a study with examples of ``shape``."""
+    """Return the dimensions of declared fields of a study with rows of ``shape``."""
     return {
         **resolve_dims(layout, classes, sites),
-        "inputs": math.prod(shape_after(encoder, shape)),
+        "inputs": math.prod(shape_after(config, encoder, shape)),
         "cells": math.prod(shape),
     }
 

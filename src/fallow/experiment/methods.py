@@ -216,6 +216,26 @@ def is_untrained(config: ExperimentConfig) -> bool:
     return contract is not None and not contract.trains
 
 
+def joins_groups(config: ExperimentConfig) -> bool:
+    """Return whether all rows of a group are one case, which is selected and annotated."""
+    return is_untrained(config) and config.training.fields.get("cases", "row") == "group"
+
+
+def check_cases(config: ExperimentConfig, *, has_groups: bool) -> None:
+    """Raise ValueError if groups are cases, and rows have none or are not encoded."""
+    if not joins_groups(config):
+        return
+    if not has_groups:
+        raise ValueError(
+            "training is none:cases=group, and the rows have no groups; name their column with "
+            "--group (group=), or omit cases"
+        )
+    if config.encoder is None:
+        raise ValueError(
+            "encoder is none, and features of cases are those of an encoder; set encoder=identity"
+        )
+
+
 def has_gradient_steps(config: ExperimentConfig) -> bool:
     """Return whether the training algorithm of a configuration has gradient steps at sites."""
     return _takes_training_config(_find_trainer(config.training.name, OWN))

@@ -20,6 +20,7 @@ from fallow.data.dataset import Dataset, embed_rows, take_some
 from fallow.data.partition import partitions
 from fallow.data.partition.groups import label_groups, split_by_groups, take_groups
 from fallow.data.reading import ReportBytes, count_at, ignore_bytes, note
+from fallow.experiment.methods import joins_groups
 from fallow.experiment.row_cache import DatasetCache, read_once
 from fallow.models import build_model
 from fallow.settings.config import ExperimentConfig
@@ -172,11 +173,18 @@ def features(spec: Spec, shape: tuple[int, ...], policy: NamePolicy = OWN) -> nn
     return build_model(spec.name, shape, 1, generator, policy, **spec.fields)
 
 
+def count_examples(config: ExperimentConfig, dataset: Dataset) -> int:
+    """Return the number of training examples, which are groups of rows if these are cases."""
+    if joins_groups(config) and dataset.groups is not None:
+        return len(torch.unique(dataset.groups))
+    return len(dataset.x)
+
+
 def split_rows(
     config: ExperimentConfig, dataset: Dataset, seed: int
 ) -> dict[SiteId, RowNumbers]:
     """Return the indices of the examples of each site, which depend on data, partition and seed."""
-    config.check_rows(len(dataset.x))
+    config.check_rows(count_examples(config, dataset))
     rule = build(partitions, config.partition.name, OWN, **config.partition.fields)
     rng = np.random.default_rng(seed_of(seed, "partition", str(config.partition)))
     sites = None if dataset.sites is None else dataset.sites.numpy()

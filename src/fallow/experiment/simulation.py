@@ -29,6 +29,7 @@ from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State, Values
 from fallow.data.dataset import Dataset, Task, take_some
 from fallow.data.example_spec import ExampleSpec, describe_examples
+from fallow.data.partition.groups import label_groups
 from fallow.data.predictions import split_predictions
 from fallow.engine import row_loss
 from fallow.engine.device import ForwardPasses, SelectionDevice
@@ -54,11 +55,13 @@ from fallow.experiment.first_phase import first_phase, restore
 from fallow.experiment.measuring import refuse_without_sites
 from fallow.experiment.methods import (
     ModelMaker,
+    check_cases,
     check_predictions,
     executor_of,
     is_personal,
     is_shared,
     is_untrained,
+    joins_groups,
     methods_of,
     narrow_training,
     placement_of,
@@ -72,6 +75,7 @@ from fallow.privacy.secure_sum import SecureSum
 from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.config import DISCLOSURE, ExperimentConfig
 from fallow.sites import LocalSite, RunComponents
+from fallow.sites.cases import Cases
 from fallow.sites.in_process import InProcessChannel, Simulated
 from fallow.sites.store import Store
 from fallow.storage.features import FeatureStore
@@ -125,7 +129,7 @@ class SimulatedEnvironment:
     fresh: Callable[[torch.Generator], State]
     features: CommonFeatures | None = None  # features of all rows
     encoded_by: State | None = None  # state of the fitted encoder
-    encoded_tests: Tensor | None = None  # features of test rows, (m, d)
+    encoded_tests: Tensor | None = None  # features of test rows, (m, d); None if not scored
     scale: Scale | None = None  # scale of features, or None before it is computed
     targets: State | None = None  # units of regression targets: mean () and std ()
     tests: Mapping[SiteId, Tensor] | None = (
@@ -136,7 +140,11 @@ class SimulatedEnvironment:
     @property
     def sizes(self) -> dict[SiteId, int]:
         """Number of examples of each site."""
-        return {name: len(site.x) for name, site in self.members.items()}
+        return {name: site.size for name, site in self.members.items()}
+
+    @property
+    def _trains(self) -> bool:
+        return self.methods["training"].contract.trains
 
     @property
     def masking(self) -> SecureSum | None:
@@ -185,12 +193,16 @@ class SimulatedEnvironment:
 
     def with_encoder(self, state: State) -> SimulatedEnvironment:
         """Return the simulation with a fitted encoder, applied to the test examples."""
+        if not self._trains:
+            return replace(self, encoded_by=state)
         assert self.features is not None  # noqa: S101 - its encoder was fitted
         seen = self.features.of_tests(self.dataset.x_test, state)
         return replace(self, encoded_tests=seen, encoded_by=state)
 
     def in_units(self, scale: Scale) -> SimulatedEnvironment:
         """Return the simulation with feature scaling, applied to the test examples."""
+        if not self._trains:
+            return replace(self, scale=scale)
         if self.encoded_tests is not None:
             return replace(self, encoded_tests=scale(self.encoded_tests), scale=scale)
         test = replace(self.dataset, x_test=scale(self.dataset.x_test))
@@ -295,6 +307,8 @@ class SimulatedEnvironment:
             h.update(raw(self.oracle.hidden[name]))
             if site.groups is not None:  # they decide folds and held-out examples
                 h.update(raw(site.groups))
+            if site.cases is not None:
+                h.update(raw(site.cases.of_row))
         h.update(raw(self.dataset.x_test))
         h.update(raw(self.dataset.y_test))
         return h.hexdigest()
@@ -331,14 +345,16 @@ def environment_of(
         dataset, predictions = split_predictions(dataset)
         refuse_without_model(config, ("test",))  # real sites have their own test examples
         check_predictions(config, has_predictions=predictions is not None)
+        check_cases(config, has_groups=dataset.groups is not None)
     shares = split_rows(config, dataset, seed)
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
     flipped = draw_flipped_sites(config, dataset, [*rows], seed)
-    hidden = _hide_labels(dataset, rows, flipped)
+    cases = _find_cases(config, dataset, rows)
+    hidden = _hide_labels(dataset, rows, flipped, cases)
 
     measured = tuple(dataset.x.shape[1:])
     encoder = encoder_of(config, measured)
-    shape = shape_after(encoder, measured)
+    shape = shape_after(config, encoder, measured)
     outputs = dataset.n_classes or 1
     maker = ModelMaker(config, shape, outputs)
     model = maker.build(stream(seed, "template"))
@@ -368,14 +384,14 @@ def environment_of(
     x = dataset.x.to(DTYPES[config.dtype])
     members = {}
     for name, at in rows.items():
-        groups = take_some(dataset.groups, at)
         members[name] = LocalSite(
             name,
             data.take_rows(x, at),
             parts,
             store,
-            groups=groups,
+            groups=None if cases else take_some(dataset.groups, at),
             predictions=take_some(predictions, at),
+            cases=cases.get(name),
         )
     channel: Channel = InProcessChannel(members, engine)
     if runtime == "bytes":
@@ -398,11 +414,29 @@ def environment_of(
     )
 
 
+def _find_cases(
+    config: ExperimentConfig, dataset: Dataset, rows: Mapping[SiteId, Tensor]
+) -> dict[SiteId, Cases]:
+    """Return the cases of each site; empty if each row is an example."""
+    if not joins_groups(config) or dataset.groups is None:
+        return {}
+    return {name: Cases.of_groups(dataset.groups[at]) for name, at in rows.items()}
+
+
 def _hide_labels(
-    dataset: Dataset, rows: Mapping[SiteId, Tensor], flipped: Sequence[SiteId]
+    dataset: Dataset,
+    rows: Mapping[SiteId, Tensor],
+    flipped: Sequence[SiteId],
+    cases: Mapping[SiteId, Cases],
 ) -> dict[SiteId, Tensor]:
-    """Return the labels that the oracle of each site gives, inverted at flipped sites."""
+    """Return the labels that the oracle of each site gives, inverted at flipped sites.
+
+    The label of a case is that of `label_groups`.
+    """
     hidden = {name: dataset.y[at] for name, at in rows.items()}
+    for name, of_site in cases.items():
+        _, labels = label_groups(hidden[name].numpy(), of_site.of_row.numpy())
+        hidden[name] = torch.from_numpy(labels).to(dataset.y.dtype)
     for name in flipped:
         hidden[name] = dataset.n_classes - 1 - hidden[name]
     return hidden
@@ -415,7 +449,7 @@ def _choose_methods(
     flipped: Sequence[SiteId],
 ) -> Methods:
     """Return the algorithms of a configuration, with those for encoding and empty cells."""
-    shape = shape_after(encoder, tuple(dataset.x.shape[1:]))
+    shape = shape_after(config, encoder, tuple(dataset.x.shape[1:]))
     chosen = narrow_training(
         methods_of(config, flipped), math.prod(shape), dataset.n_classes
     )

@@ -326,6 +326,7 @@ def build_record(
     record["exposure"] = measure_exposure(
         simulation.methods,
         find_dims(
+            config,
             simulation.layout,
             simulation.methods.get("encoder"),
             tuple(shape),

@@ -26,6 +26,7 @@ from fallow.engine.batches import Streams
 from fallow.engine.device import ForwardPasses, SelectionDevice
 from fallow.privacy.guard import Noise, ReleaseGuard
 from fallow.privacy.settings import Privacy
+from fallow.sites.cases import Cases
 from fallow.sites.folds import FoldAssignment
 from fallow.sites.store import (
     Answers,
@@ -120,7 +121,8 @@ class RunComponents:
 class LocalSite:
     """Site of the simulator or, with a durable store, of a federation.
 
-    x: (n, *shape) all examples. Hidden labels are not included: `buy` adds one after another.
+    x: (n, *shape) all examples, or the rows of ``cases``. Hidden labels are not included: `buy`
+    adds one after another.
     """
 
     id: SiteId
@@ -130,6 +132,7 @@ class LocalSite:
     memory: dict[str, State] = field(default_factory=dict)
     groups: Tensor | None = None  # (n,) int64: no split divides a group
     predictions: Tensor | None = None  # (n, k) given class probabilities
+    cases: Cases | None = None  # rows that are one example; None: each is one
     values: Tensor = field(init=False)
     weight: Tensor = field(init=False)
     chance: Tensor = field(init=False)  # NaN if unknown
@@ -141,20 +144,48 @@ class LocalSite:
             )
         self._seen: Tensor | SeenRows | None = None
         self._gathered: dict[str, Gathered] = {}
-        self.excluded = torch.zeros(len(self.x), dtype=torch.bool)
+        if self.cases is not None and self.predictions is not None:
+            self.predictions = self.cases.average(self.predictions)
+        self.excluded = torch.zeros(self.size, dtype=torch.bool)
         self.reread(self.store.load_labels(self.id))
         self.memory |= self.store.load_states(self.id)
 
     @property
+    def size(self) -> int:
+        """Return the number of examples, labeled or not."""
+        if self.cases is not None:
+            return len(self.cases)
+        return len(self.x)
+
+    @property
     def seen(self) -> Tensor | SeenRows:
-        """Return the examples in model form, encoded and scaled on first access."""
+        """Return the examples in model form, encoded and scaled on first access.
+
+        Cases are rows before they are encoded, as an encoder is fitted to rows (`find_seen`).
+        """
         if self._seen is None:
-            self._seen = self.see(self.x)
+            if self.cases is not None and ENCODE in self.memory:
+                self._seen = self._join_features(self.cases)
+            else:
+                self._seen = self.see(self.x)
         return self._seen
 
     @seen.setter
     def seen(self, rows: Tensor | SeenRows) -> None:
         self._seen = rows
+
+    def find_seen(self, positions: Tensor) -> Tensor:
+        """Return the positions in `seen` of examples by their positions."""
+        if self.cases is not None and ENCODE not in self.memory:
+            return self.cases.rows(positions)
+        return positions
+
+    def _join_features(self, cases: Cases) -> Tensor:
+        """Return the cases in model form: mean and maximum of encoded rows, scaled."""
+        assert self.parts.encode is not None  # noqa: S101 - the run has fitted it
+        source, at = self.parts.encode(self.id, self.x, self.memory[ENCODE])
+        rows = seen_rows(source, at, None, self.x.dtype)
+        return in_unit(cases.join_features(rows), self.memory.get("features"), self.x.dtype)
 
     def see(self, x: Tensor) -> Tensor | SeenRows:
         """Return measured examples (m, *shape) in model form.
@@ -255,12 +286,12 @@ class LocalSite:
 
     def reread(self, labels: Sequence[Label]) -> None:
         """Replace all labels, after some were corrected or withdrawn."""
-        self.values = torch.full((len(self.x),), EMPTY, dtype=torch.float64)
-        self.weight = torch.ones(len(self.x), dtype=self.x.dtype)
-        self.chance = torch.full((len(self.x),), torch.nan, dtype=torch.float64)
-        self.bought = torch.zeros(len(self.x), dtype=torch.bool)
-        self.is_validation = torch.zeros(len(self.x), dtype=torch.bool)
-        self.fold = torch.zeros(len(self.x), dtype=torch.int64)
+        self.values = torch.full((self.size,), EMPTY, dtype=torch.float64)
+        self.weight = torch.ones(self.size, dtype=self.x.dtype)
+        self.chance = torch.full((self.size,), torch.nan, dtype=torch.float64)
+        self.bought = torch.zeros(self.size, dtype=torch.bool)
+        self.is_validation = torch.zeros(self.size, dtype=torch.bool)
+        self.fold = torch.zeros(self.size, dtype=torch.int64)
         groups = None if self.groups is None else self.groups.tolist()
         self._assignment = FoldAssignment(
             self.parts.seed, self.id, self.parts.classes, groups
@@ -456,7 +487,7 @@ class LocalSite:
             ledger=self.store,
             seed=self.parts.seed,
             noise=self.parts.noise,
-            examples=len(self.x),
+            examples=self.size,
         )
 
     @property

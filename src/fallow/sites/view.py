@@ -126,11 +126,12 @@ class SiteView:
 
     def rows(self, which: Rows = "pool") -> Tensor:
         """Return examples of a kind in model form, (n, *shape)."""
-        return self._site.seen[self.positions_of(which)]
+        return self._site.seen[self._site.find_seen(self.positions_of(which))]
 
     def blocks(self, which: Rows = "pool", size: int = CHUNK) -> Iterator[Tensor]:
         """Yield the examples of `rows` in blocks of ``size``."""
-        for some in torch.split(self.positions_of(which), size):
+        positions = self._site.find_seen(self.positions_of(which))
+        for some in torch.split(positions, size):
             yield self._site.seen[some]
 
     def positions_of(self, which: Rows) -> Tensor:

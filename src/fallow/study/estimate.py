@@ -24,12 +24,13 @@ from fallow.experiment.evaluate import evaluate
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.first_phase import describe_training
 from fallow.experiment.methods import (
+    is_untrained,
     local_training_config,
     methods_of,
     narrow_training,
 )
 from fallow.experiment.one_pass import is_one_pass
-from fallow.experiment.rows import open_data
+from fallow.experiment.rows import count_examples, open_data
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.settings.budgets import LabelBudget
@@ -321,11 +322,12 @@ def _measure_pace(config: ExperimentConfig, seed: int, dataset: Dataset) -> Pace
     """
     short = _shorten(config)
     n_tests = len(dataset.x_test)
-    phases = count_labels_by_phase(config, len(dataset.x))
+    pool = count_examples(config, dataset)
+    phases = count_labels_by_phase(config, pool)
     first = next((n for n in phases if n), 1)
 
     def time_rows(n: int) -> _TimedRound:
-        labeled = replace(short, initial=min(1.0, n / len(dataset.x)))
+        labeled = replace(short, initial=min(1.0, n / pool))
         n_seen = min(n_tests, n)
         return _time_round(
             labeled, seed, dataset.test_rows(n_seen, stream(seed, "estimate"))
@@ -400,18 +402,21 @@ def _time_round(config: ExperimentConfig, seed: int, dataset: Dataset) -> _Timed
     done = run.train(0, None)
     spent = time.perf_counter() - started
 
-    started = time.perf_counter()
-    evaluate(simulation, done["state"])
-    scoring = time.perf_counter() - started
-
     state = done["state"]
+    scoring = per_try = 0.0
+    if simulation.methods["training"].contract.trains:
+        started = time.perf_counter()
+        evaluate(simulation, state)
+        scoring = time.perf_counter() - started
+        per_try = _time_try(simulation, state)
+
     pace = Pace(
         base=0.0,
         per_row=0.0,
         scoring=scoring,
         start=start,
         per_look=scoring / len(dataset.x_test),
-        per_try=_time_try(simulation, state),
+        per_try=per_try,
         pool=sum(simulation.sizes.values()),
         model=payload({"w": state["w"], "stats": state["stats"]}),
         simulation=simulation,
@@ -443,6 +448,8 @@ def _measure_crossing(config: ExperimentConfig, pace: Pace) -> Crossing:
     if _choosing_load(config, 0).models:
         return Crossing(first=len(simulation.members) * pace.model, later=0)
     one = _count_bytes(config, simulation, rounds=1)
+    if is_untrained(config):
+        return Crossing(first=one, later=0)
     two = _count_bytes(config, simulation, rounds=2)
     return Crossing(first=one, later=two - one)
 

@@ -160,7 +160,7 @@ def describe_prepared(
     which = "strategies"
     if len(chosen) == 1:
         which = "strategy"
-    examples = count_noun(len(simulation.dataset.y), "example")
+    examples = count_noun(sum(simulation.sizes.values()), "example")
     by = describe_partition(config.partition)
     sites = f"{examples} at {count_noun(config.sites, 'site')} by {by}"
     n_groups = simulation.dataset.n_groups

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
@@ -40,6 +40,13 @@ class NoTraining:
 
     The name in settings is "none".
 
+    Parameters
+    ----------
+    cases : {"row", "group"}
+        Examples that are selected and annotated: each row, or all rows of a group together, such as
+        the slices of a volume.  The features of such a case are the mean and the maximum of those of
+        its rows, and its predictions are the mean.
+
     Notes
     -----
     *Disclosure.*  The coordinator sees three sums over all sites, with secure aggregation only
@@ -54,6 +61,7 @@ class NoTraining:
     True
     """
 
+    cases: Literal["row", "group"] = "row"
     training_config: TrainingConfig = field(
         default=TrainingConfig(), init=False, repr=False
     )
