@@ -35,6 +35,10 @@ KINDS: Mapping[str, tuple[str, Sequence[str]]] = {
         "`1.234,5`, `10_20`, `5 %`, `0.123 mg`",
         ["data.test_kinds_numbers", "data.test_kinds_marks"],
     ),
+    "units": (
+        "two units in a column, or at the sites",
+        ["data.test_kinds_units"],
+    ),
     "codes and names": (
         "`01` beside `1`, postal codes, Unicode forms",
         ["data.test_kinds_codes"],

@@ -6,6 +6,7 @@ import csv
 import json
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +18,13 @@ from fallow.data.sheet import build_sheet
 from fallow.deployment.model_card import CARD
 from fallow.deployment.schema import schema_of
 from fallow.deployment.site.folder import SiteFolder
-from fallow.deployment.site.own_data import collect_own_data, describe_own_data
+from fallow.deployment.site.own_data import (
+    collect_own_data,
+    compare_with_sites,
+    describe_own_data,
+)
 from fallow.deployment.site.rows import read_rows
+from fallow.deployment.site.status import collect_status
 from fallow.privacy.settings import Privacy
 from tests.deployment.simulations import TINY, federation, photos, ward
 from tests.each import each_of, mark_long
@@ -190,6 +196,26 @@ def test_status_shows_the_box_and_why_where_there_is_none(
     assert status_of_site["data"]["read"] == 32
     (tmp_path / "chur-rows.csv").unlink()
     assert "which does not exist; restore" in " ".join(status(folder).split())
+
+
+def test_another_unit_at_a_site_is_reported_to_all(tmp_path: Path) -> None:
+    simulation = federation(tmp_path, TINY, ward())
+    site = simulation.sites["chur"]
+    x = site.rows.x
+    x[:, 0] = 50 + x[:, 0] / 10
+    scale = {"mean": x.nanmean(0), "std": x.square().nanmean(0).sqrt()}
+    assert compare_with_sites(site, scale) == compare_with_sites(site, {}) == []
+    mean = float(scale["mean"][0])
+    for factor, is_reported in [(1.3, False), (0.001, True), (30.0, True)]:
+        scale["mean"][0] = factor * mean
+        output = compare_with_sites(site, scale)
+        assert [("column 'x0' has a mean of" in line) for line in output] == [
+            True
+        ] * is_reported
+    with closing(site.open_ledger()) as ledger:
+        ledger.store.keep("chur", "features", scale)
+    assert collect_status(site)["data"].get("warnings") == output
+    simulation.close()
 
 
 @pytest.mark.long

@@ -66,6 +66,7 @@ from fallow.data.loaders.text_rules import (
     warn_of_garbled_names,
     warn_of_similar_names,
 )
+from fallow.data.loaders.units import warn_of_unit_column
 from fallow.data.reading import ColumnRead, Example, Finding, Kind, note, warning
 
 Codes = npt.NDArray[np.int32]
@@ -501,6 +502,7 @@ def _check_texts(levels: Levels, setting: Setting) -> list[Finding]:
     findings += warn_of_similar_names(f"column {name!r}: the texts", by_name, "merge=True")
     findings += warn_of_garbled_names(f"column {name!r}: texts", levels.names)
     findings += _warn_of_subtotals(by_name, name)
+    findings += warn_of_unit_column(name, by_name)
     findings += _find_words_among_numbers(by_name, setting, is_told=written is not None)
     for word, times in levels.words.items():
         if word.isalpha() and word.lower() in ("none", "null"):

@@ -52,6 +52,7 @@ from fallow.data.loaders.pixels import (
 )
 from fallow.data.loaders.scaling import find_range, is_on_another_scale
 from fallow.data.loaders.text_rules import settle_names
+from fallow.data.loaders.units import warn_of_units
 from fallow.data.partition.shares import hold_out
 from fallow.data.reading import (
     ColumnRead,
@@ -702,6 +703,7 @@ def _check_numbers(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> list[Finding]:
     for at, name in enumerate(names):
         values = x[:, at].astype(np.float64)
         findings += warn_of_sentinels(name, values[np.isfinite(values)])
+        findings += warn_of_units(name, values)
     n_small = count_too_small(x.astype(np.float64))
     if n_small:
         sentence = (

@@ -40,6 +40,7 @@ from fallow.data.loaders.text_rules import (
     settle_names,
     warn_of_lost_digits,
 )
+from fallow.data.loaders.units import Sites, warn_of_units
 from fallow.data.reading import (
     ColumnRead,
     Finding,
@@ -140,6 +141,7 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
     for column in columns:
         findings += column.findings
     columns = [column for column in columns if column.read.is_feature]
+    findings += _warn_of_units(columns, sites)
     if not columns:
         reasons = "; ".join(f"{read.name!r}: {explain_column(read)}" for read in reads)
         because = f" ({reasons})" if reasons else ""
@@ -400,6 +402,20 @@ def _find_row_names(
     ):
         return None, None
     return tuple(texts_of(cells[column])), column
+
+
+def _warn_of_units(
+    columns: Sequence[Column], sites: npt.NDArray[np.str_] | None
+) -> list[Finding]:
+    """Return a warning for each column whose numbers seem to have two units."""
+    at_sites = Sites.of(sites)
+    findings: list[Finding] = []
+    for column in columns:
+        if column.read.kind == "number":
+            findings += warn_of_units(
+                f"column {column.read.name!r}", column.cells, at_sites
+            )
+    return findings
 
 
 def _find_lacking_rows(columns: Sequence[Column]) -> npt.NDArray[np.bool_]:

@@ -9,13 +9,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fallow.core.types import State
 from fallow.data import Dataset
 from fallow.data.dataset import UNLABELED
 from fallow.data.facts import DataFacts, describe_data
+from fallow.data.loaders.units import FEWEST_NUMBERS
 from fallow.data.reading import ColumnRead, Reading
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.rows import SiteRows
 
+FAR = 5.0
+"""Standard deviations of a site from which the mean over all sites is far from its own."""
+SMALLEST_RATIO = 1.5
+"""Smallest ratio of the two means that may be due to another unit."""
 LACKING = "a feature is missing or infinite"
 
 
@@ -28,6 +34,42 @@ def describe_own_data(folder: SiteFolder) -> DataFacts:
     facts = describe_data(collect_own_data(folder), comes_labeled=False)
     assert facts is not None  # noqa: S101 - it says how it was read
     return facts
+
+
+def compare_with_sites(folder: SiteFolder, scale: State) -> list[str]:
+    """Return a sentence for each column of numbers whose unit may differ between the sites.
+
+    One site with another unit moves the mean over all sites away from the numbers of the others,
+    which see it then.  scale: mean and standard deviation (d,) of the features over all sites.
+    """
+    schema = folder.agreement.schema
+    config = folder.agreement.config
+    names = schema.features
+    if config.encoder is not None or config.standardize == "ranges":
+        return []
+    if "mean" not in scale or len(scale["mean"]) != len(names):
+        return []
+    sentences: list[str] = []
+    for column in schema.columns:
+        if column.kind != "number":
+            continue
+        at = names.index(column.name)
+        numbers = folder.rows.x[:, at].double()
+        numbers = numbers[~numbers.isnan()]
+        is_scaled = float(scale["std"][at]) not in (0.0, 1.0)
+        if not is_scaled or len(torch.unique(numbers)) < FEWEST_NUMBERS:
+            continue
+        offset = column.offset or 0.0
+        mean = float(numbers.mean()) + offset
+        std = float(numbers.std(correction=0))
+        over_all = float(scale["mean"][at]) + offset
+        is_far = abs(over_all - mean) > FAR * std
+        if is_far and not 1 / SMALLEST_RATIO < over_all / mean < SMALLEST_RATIO:
+            sentences.append(
+                f"column {column.name!r} has a mean of {mean:.3g} here, and of {over_all:.3g} over "
+                "all sites; a site may have another unit or decimal mark: compare with the others"
+            )
+    return sentences
 
 
 def collect_own_data(folder: SiteFolder) -> Dataset:

@@ -38,6 +38,7 @@ from fallow.data.loaders.text_rules import (
     warn_of_similar_names,
     warn_of_unknown_names,
 )
+from fallow.data.loaders.units import warn_of_units
 from fallow.data.predictions import PREDICTIONS, PREFIX, is_prediction, read_predictions
 from fallow.data.reading import ColumnRead
 from fallow.deployment.schema import LARGEST, Column, Schema
@@ -521,7 +522,8 @@ def _encode_column(
     note = _note_beyond(column, known)
     if note is not None:
         notes.append(note)
-    for finding in warn_of_sentinels(f"column {column.name!r}", known):
+    what = f"column {column.name!r}"
+    for finding in (*warn_of_sentinels(what, known), *warn_of_units(what, known)):
         notes.append(finding.advice)
     shifted = np.where(is_whole, numbers, 0.0) - (column.offset or 0.0)
     return torch.from_numpy(shifted).float().unsqueeze(1)

@@ -17,7 +17,7 @@ from fallow.deployment.building import build_study
 from fallow.deployment.ledger.instructions import SentReplies, sum_replies
 from fallow.deployment.site.agreement_text import Disclosed, list_disclosures
 from fallow.deployment.site.folder import SiteFolder
-from fallow.deployment.site.own_data import describe_own_data
+from fallow.deployment.site.own_data import compare_with_sites, describe_own_data
 from fallow.deployment.site.serve import read_status
 from fallow.measurements.meter import Exposure, count_values, measure_exposure
 from fallow.storage.errors import StorageError
@@ -159,14 +159,17 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
 
 def collect_status(folder: SiteFolder) -> SiteStatus:
     """Return the status of a site with a summary of its data."""
+    with closing(folder.open_ledger()) as ledger:
+        labels = ledger.store.load_labels(folder.name)
+        scale = ledger.store.load_states(folder.name).get("features", {})
     data: DataFacts | UnreadableData
     try:
-        data = describe_own_data(folder)
+        facts = describe_own_data(folder)
+        facts["warnings"] += compare_with_sites(folder, scale)
+        data = facts
     except (ValueError, StorageError) as error:  # the rest of the status is valid
         data = {"problem": str(error)}
     progress = collect_progress(folder)
-    with closing(folder.open_ledger()) as ledger:
-        labels = ledger.store.load_labels(folder.name)
     built = build_study(folder.agreement)
     schema = folder.agreement.schema
     return {

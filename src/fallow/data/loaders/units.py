@@ -1,0 +1,144 @@
+"""Numbers in two units that their cells do not name: in one column, or at one of the sites."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import numpy.typing as npt
+
+from fallow.core.wording import count_noun, join_some
+from fallow.data.loaders.text_rules import TIGHT
+from fallow.data.reading import Finding, warning
+
+Numbers = npt.NDArray[np.float64]
+SEARCHED = 10_000
+"""Largest number of rows of a column that are searched."""
+FEWEST_ROWS = 10
+"""Smallest number of rows that show a unit."""
+FEWEST_NUMBERS = 5
+"""Smallest number of different numbers that are no codes."""
+SMALLEST_GAP = 2.0
+"""Smallest ratio between numbers in two units that are both in one column."""
+SMALLEST_RATIO = 1.8
+"""Smallest ratio of the medians of two sites with different units, such as kg and lb."""
+MIDDLE = (0.05, 0.95)
+"""Quantiles between which a part of the numbers lies, except for outliers."""
+UNIT_COLUMN = re.compile(r"(.*[\W_])?(units?|einheit(en)?|unité|value_?uom)", re.IGNORECASE)
+"""Names of columns with the units of numbers in another column."""
+FIX = "convert all numbers to one unit"
+
+
+@final
+class Sites(NamedTuple):
+    """Sites of the rows of a table: their names, and the number of the site of each row."""
+
+    names: tuple[str, ...]
+    codes: npt.NDArray[np.int64]  # (n,)
+
+    @staticmethod
+    def of(sites: npt.NDArray[Any] | None) -> Sites | None:
+        """Return the sites from the name of the site of each row, or None without sites."""
+        if sites is None:
+            return None
+        names, codes = np.unique(sites, return_inverse=True)
+        return Sites(tuple(map(str, names)), codes.astype(np.int64))
+
+
+def warn_of_units(
+    what: str, values: npt.NDArray[Any], sites: Sites | None = None
+) -> list[Finding]:
+    """Return a warning of a column whose numbers seem to have two units, if they do.
+
+    what: such as "column 'age'".  values: (n,) NaN for empty cells.
+    """
+    rows = slice(None, None, max(1, -(-len(values) // SEARCHED)))
+    some = values[rows].astype(np.float64)
+    is_known = np.isfinite(some) & (some != 0)
+    known = some[is_known]
+    if not len(known) or known.min() < 0:
+        return []
+    findings = []
+    if sites is not None:
+        codes = sites.codes[rows][is_known]
+        findings = _warn_of_other_unit(what, known, Sites(sites.names, codes))
+    return findings or _warn_of_two_units(what, known)
+
+
+def _warn_of_two_units(what: str, values: Numbers) -> list[Finding]:
+    """Return a warning of positive numbers in two parts that are far apart, as 1.7 and 170 are.
+
+    The gap between the parts is wider than each of them, so that they may be one quantity.
+    """
+    numbers = np.unique(values)
+    if len(numbers) < 2 * FEWEST_NUMBERS:
+        return []
+    gaps = numbers[1:] / numbers[:-1]
+    at = int(gaps.argmax()) + 1  # first number above the largest gap
+    parts = (values[values < numbers[at]], values[values >= numbers[at]])
+    if not all(map(_shows_unit, parts)):
+        return []
+    widest = max(high / low for low, high in map(_find_middle, parts))
+    if gaps[at - 1] < max(SMALLEST_GAP, widest):
+        return []
+    below, above = parts
+    sentence = (
+        f"{what} may have two units: {count_noun(len(below), 'number')} from "
+        f"{below.min():g} to {below.max():g}, and {len(above):,} from {above.min():g} to "
+        f"{above.max():g}"
+    )
+    return [warning(sentence, FIX)]
+
+
+def _warn_of_other_unit(what: str, values: Numbers, sites: Sites) -> list[Finding]:
+    """Return a warning of a site whose positive numbers are far from those of the others."""
+    for code, name in enumerate(sites.names):
+        is_here = sites.codes == code
+        here, others = values[is_here], values[~is_here]
+        if not _shows_unit(here) or not _shows_unit(others):
+            continue
+        ratio = float(np.median(here) / np.median(others))
+        (low, high), (other_low, other_high) = _find_middle(here), _find_middle(others)
+        is_apart = low > other_high or high < other_low
+        if is_apart and max(ratio, 1 / ratio) >= SMALLEST_RATIO:
+            sentence = (
+                f"{what} goes from {low:.3g} to {high:.3g} at site {name!r}, and from "
+                f"{other_low:.3g} to {other_high:.3g} elsewhere (without outliers), which may be "
+                "another unit"
+            )
+            return [warning(sentence, FIX)]
+    return []
+
+
+def _shows_unit(values: Numbers) -> bool:
+    """Return whether there are enough different numbers."""
+    return len(values) >= FEWEST_ROWS and len(np.unique(values)) >= FEWEST_NUMBERS
+
+
+def _find_middle(values: Numbers) -> tuple[float, float]:
+    low, high = np.quantile(values, MIDDLE)
+    return float(low), float(high)
+
+
+def warn_of_unit_column(name: str, counts: Mapping[str, int]) -> list[Finding]:
+    """Return a warning of a column with several units, which other columns are in.
+
+    counts: number of rows of each text in the column.
+
+    >>> warn_of_unit_column("glucose_unit", {"mg/dL": 3, "mmol/L": 5})[0].fix
+    'convert all numbers to one unit'
+    >>> warn_of_unit_column("unit", {"ICU": 3, "ER": 5})
+    []
+    """
+    if len(counts) < 2 or UNIT_COLUMN.fullmatch(name.strip()) is None:
+        return []
+    if not any("/" in text or text in TIGHT.split() for text in counts):
+        return []
+    listed = [f"{text!r} ({count_noun(n, 'row')})" for text, n in counts.items()]
+    sentence = (
+        f"column {name!r} has the units {join_some(listed)}, so that numbers in other columns have "
+        "different units"
+    )
+    return [warning(sentence, FIX)]
