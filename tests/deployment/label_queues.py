@@ -82,6 +82,20 @@ def make_queue(
     return LabelQueue("heart", "cleveland", schema, rows or table_rows(), ledger)
 
 
+def guess(value: int, probability: float) -> Reasons:
+    """Return the reasons of a task that shows its likeliest class."""
+    return {
+        "predicted": value,
+        "probability": probability,
+        "by": "global",
+        "likeliest": [(value, probability)],
+    }
+
+
+BLIND: Reasons = {"predicted": 1.0, "probability": 0.7, "by": "global", "is_blind": True}
+"""Reasons of a task that shows no prediction before it is labeled."""
+
+
 def ask(
     ledger: Ledger,
     asked: Mapping[int, Reasons] | tuple[int, ...],

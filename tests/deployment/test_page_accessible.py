@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from fallow.deployment.labeling_page import LabelQueue
+from fallow.deployment.ledger.labeling_tasks import Reasons
 from fallow.deployment.site.rows import ReadableRow
 from tests.deployment.browser import NEEDS, chromium
 from tests.deployment.label_queues import (
+    BLIND,
     DIGITS,
     DOSE,
     FACTS,
+    guess,
     make_checks,
     make_queue,
     picture_rows,
@@ -37,7 +40,7 @@ def describe_text(row: int) -> ReadableRow:
 
 def make_queues(folder: Path) -> Iterator[tuple[LabelQueue, list[str]]]:
     """Yield queues of each kind of input, with the addresses to look at."""
-    for name in ("images", "text", "dose", "done", "check"):
+    for name in ("images", "text", "dose", "done", "check", "guided", "grid"):
         (folder / name).mkdir()
     table = make_queue(folder, asked={3: {"predicted": 1.0}, 1: {}, 4: {}, 5: {}})
     table.ledger.answer(1, 1.0, "Ann")
@@ -52,6 +55,11 @@ def make_queues(folder: Path) -> Iterator[tuple[LabelQueue, list[str]]]:
     yield make_queue(folder / "dose", DOSE), ["/"]
     yield make_queue(folder / "done", asked=()), ["/"]
     yield make_checks(folder / "check"), ["/", "/suspicious"]
+    asked: dict[int, Reasons] = {3: guess(1, 0.6), 4: guess(1, 0.7), 5: BLIND}
+    guided = make_queue(folder / "guided", asked=asked)
+    yield replace(guided, is_guided=True), ["/", "/sample/5", "/sheet"]
+    grid = make_queue(folder / "grid", DIGITS, picture_rows(folder / "grid"), asked=asked)
+    yield replace(grid, is_guided=True), ["/sheet"]
 
 
 @pytest.mark.parametrize(("scheme", "width", "language"), LOOKS)
@@ -91,4 +99,4 @@ def test_axe_finds_no_violation_on_any_page(
                 page.goto(f"http://{access.hosts[0]}{path}")
                 check(page, f"{number}{path.replace('/', '-')}")
             context.close()
-    assert violations == {} and seen == 22
+    assert violations == {} and seen == 28

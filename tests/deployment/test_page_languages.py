@@ -14,8 +14,10 @@ import pytest
 from fallow.deployment.labeling_page import languages
 from fallow.deployment.labeling_page.languages import load_translations
 from fallow.deployment.labeling_page.views import HERE, templates
+from fallow.deployment.ledger.labeling_tasks import Reasons
 from fallow.deployment.site.settings import LANGUAGES
 from tests.deployment.label_queues import (
+    BLIND,
     DIGITS,
     DOSE,
     FACTS,
@@ -23,6 +25,7 @@ from tests.deployment.label_queues import (
     ask,
     close,
     enter,
+    guess,
     make_checks,
     make_queue,
     outside,
@@ -104,6 +107,7 @@ def pages_of(folder: Path) -> Iterator[str]:
     (folder / "conflict").mkdir()
     (folder / "images").mkdir()
     (folder / "check").mkdir()
+    (folder / "guided").mkdir()
     (folder / "dose").mkdir()
     queue = make_queue(folder, asked={3: {"predicted": 1.0}, 1: {}, 4: {}})
     queue = replace(queue, describe_data=lambda: FACTS)
@@ -162,6 +166,14 @@ def pages_of(folder: Path) -> Iterator[str]:
     images = make_queue(folder / "images", DIGITS, picture_rows(folder / "images"))
     yield get("/", enter(images))
     yield get("/", enter(make_queue(folder / "dose", DOSE)))
+    asked: dict[int, Reasons] = {3: guess(1, 0.6), 4: guess(1, 0.7), 5: BLIND}
+    guided = make_queue(folder / "guided", asked=asked)
+    browser = enter(replace(guided, is_guided=True))
+    for path in ("/", "/sample/5", "/sheet"):
+        yield get(path, browser)
+    browser.send("/confirm", **{"wrong-3": "yes"})
+    yield browser.shown.text
+    yield get("/sample/4", browser)
 
 
 def test_no_page_shows_a_text_that_has_no_translation(

@@ -79,6 +79,7 @@ def init(
     decided_by: of.DecidedBy = "majority",
     send_agreement: of.SendAgreement = False,
     checked_labels: of.CheckedLabels = 0,
+    guided_share: of.GuidedShare = 0.0,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -152,7 +153,14 @@ def init(
         waits=waits,
         guideline=guidelines,
         transport=transport,
-        plan=AnswerPlan(answers, double_share, decided_by, send_agreement, checked_labels),
+        plan=AnswerPlan(
+            answers=answers,
+            double_share=double_share,
+            decided_by=decided_by,
+            send_agreement=send_agreement,
+            checked_labels=checked_labels,
+            guided_share=guided_share,
+        ),
     )
     server = Server(
         certificate=certificate,

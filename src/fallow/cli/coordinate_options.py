@@ -124,3 +124,4 @@ SendAgreement = Annotated[
     bool, typer.Option("--send-agreement", help=as_help(FEDERATION["send_agreement"]))
 ]
 CheckedLabels = Annotated[int, typer.Option(help=as_help(FEDERATION["checked_labels"]))]
+GuidedShare = Annotated[float, typer.Option(help=as_help(FEDERATION["guided_share"]))]

@@ -13,7 +13,7 @@ from fallow.cli.log_lines import LogLines, find_level
 from fallow.cli.terminal import print_event
 from fallow.core.events import Event
 from fallow.core.wording import count_noun
-from fallow.deployment.annotator_statistics import AnnotatorAgreement
+from fallow.deployment.annotator_statistics import AnnotatorAgreement, PredictionUse
 from fallow.deployment.annotators import MODEL
 from fallow.deployment.model_card import CARD
 from fallow.deployment.site.schedule import find_start, format_time
@@ -125,6 +125,7 @@ def describe_status(status: SiteStatus, folder: Path) -> list[str]:
         *describe_restored(status["copied"], status["put_back"]),
         newest,
         *AnnotatorAgreement(**status["agreement"]).describe(),
+        *PredictionUse(**status["predictions"]).describe(),
         f"labels requested over all runs: {status['asked']}{describe_limit(status)}",
         noise,
         *sent,

@@ -176,6 +176,12 @@ class Agreement:
                 f"examples, and evaluation_fraction is {self.config.evaluation_fraction:g}, whose "
                 "estimate needs them; omit one"
             )
+        if self.plan.guided_share and self.config.evaluation_fraction:
+            raise ValueError(
+                f"federation.guided_share is {self.plan.guided_share:g}, which influences labels, and "
+                f"evaluation_fraction is {self.config.evaluation_fraction:g}, whose estimate would "
+                "then favor the model; omit one"
+            )
         if self.plan.send_agreement and self.config.privacy.epsilon is not None:
             raise ValueError(
                 "federation.send_agreement is true, but alpha is sent without noise, and "

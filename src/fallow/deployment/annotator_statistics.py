@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
 from typing import NamedTuple, TypeVar, final
 
 import torch
@@ -177,6 +179,124 @@ def krippendorff_alpha(
     if expected <= 0:
         return None
     return 1 - observed / expected
+
+
+# -- predictions --------------------------------------------------------------------------------
+
+LONGEST_PAUSE = 600
+"""Seconds between two labels of an annotator, above which they do not measure the work."""
+
+
+class PredictedLabel(NamedTuple):
+    """First label of an annotator for an example with a prediction.
+
+    ``is_guided``: the annotator saw the prediction first. ``is_confirmed``: together with others, on
+    a sheet. ``seconds`` is the time since the annotator's previous label or sheet, per label.
+    """
+
+    value: float
+    predicted: float
+    is_guided: bool
+    is_confirmed: bool
+    seconds: float | None = None
+
+
+@final
+@dataclass(frozen=True)
+class PredictionUse:
+    """Use of predictions by the annotators of a site.
+
+    Parameters
+    ----------
+    blind, blind_agreed
+        Number of labels without a prediction on the page, and of those that equal it.
+    chosen, chosen_agreed
+        Number of labels beside predictions, given one by one, and of those that equal the likeliest.
+    confirmed
+        Number of predictions that annotators confirmed on sheets.
+    single_seconds, sheet_seconds
+        Median seconds per label, one by one with or without predictions and on sheets, or None.
+    """
+
+    blind: int
+    blind_agreed: int
+    chosen: int
+    chosen_agreed: int
+    confirmed: int
+    single_seconds: float | None
+    sheet_seconds: float | None
+
+    def describe(self) -> list[str]:
+        """Return sentences, or nothing without labels beside predictions."""
+        guided = self.chosen + self.confirmed
+        if not guided:
+            return []
+        agreed = 100 * (self.chosen_agreed + self.confirmed) / guided
+        beside = (
+            f"Labels beside predictions: {guided}, {self.confirmed} of them confirmed on sheets; "
+            f"{agreed:.0f} % equal the prediction"
+        )
+        if not self.blind:
+            return [f"{beside}. There is no label without a prediction to compare with."]
+        without = 100 * self.blind_agreed / self.blind
+        sentences = [
+            f"{beside}. Labels without: {self.blind}; {without:.0f} % equal it. If the first share "
+            "is clearly higher, predictions influence the annotators."
+        ]
+        times = []
+        if self.single_seconds is not None:
+            times.append(f"{self.single_seconds:.1f} s one by one")
+        if self.sheet_seconds is not None:
+            times.append(f"{self.sheet_seconds:.1f} s on sheets")
+        if times:
+            sentences.append(f"Median time per label: {', '.join(times)}.")
+        return sentences
+
+
+def measure_pause(before: datetime | None, now: datetime) -> float | None:
+    """Return the seconds since a label, or None without one and after a pause from work.
+
+    A clock that was set back gives None as well.
+    """
+    if before is None:
+        return None
+    seconds = (now - before).total_seconds()
+    if not 0 <= seconds <= LONGEST_PAUSE:
+        return None
+    return seconds
+
+
+def measure_predictions(labels: Sequence[PredictedLabel]) -> PredictionUse:
+    """Count how labels relate to predictions.
+
+    >>> beside = PredictedLabel(1.0, predicted=1.0, is_guided=True, is_confirmed=False)
+    >>> blind = beside._replace(value=0.0, is_guided=False)
+    >>> use = measure_predictions([beside, beside, blind])
+    >>> use.chosen_agreed, use.blind, use.blind_agreed
+    (2, 1, 0)
+    """
+    blind = [label for label in labels if not label.is_guided]
+    confirmed = [label for label in labels if label.is_confirmed]
+    chosen = [label for label in labels if label.is_guided and not label.is_confirmed]
+    return PredictionUse(
+        blind=len(blind),
+        blind_agreed=_count_agreed(blind),
+        chosen=len(chosen),
+        chosen_agreed=_count_agreed(chosen),
+        confirmed=len(confirmed),
+        single_seconds=_find_median_time([*blind, *chosen]),
+        sheet_seconds=_find_median_time(confirmed),
+    )
+
+
+def _count_agreed(labels: Sequence[PredictedLabel]) -> int:
+    return sum(label.value == label.predicted for label in labels)
+
+
+def _find_median_time(labels: Sequence[PredictedLabel]) -> float | None:
+    """Return the median seconds per label, without pauses."""
+    seconds = [label.seconds for label in labels if label.seconds is not None]
+    return median(seconds) if seconds else None
 
 
 def _number(values: Iterable[Value]) -> dict[Value, int]:

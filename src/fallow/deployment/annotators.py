@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -32,6 +32,7 @@ from fallow.deployment.annotator_values import (
     Registration,
     SquaredErrors,
 )
+from fallow.deployment.answer_plan import AnswerPlan
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.instructions import sum_replies
 from fallow.deployment.ledger.label_requests import SelectedRow, TaskLimits
@@ -69,6 +70,8 @@ CYCLE = "cycle"
 """State at a site: the cycle of the other states."""
 MODELS = ("local", "global")
 """States of models that a site may have at a query."""
+N_LIKELIEST = 5
+"""Largest number of classes that annotators see before they label, at most half of all classes."""
 PARTS = ("w", "stats")
 """Parts of a model."""
 SCORES = {
@@ -473,6 +476,8 @@ def _explain_picks(
         chances = [known_or_none(value) for value in selected["probability"].tolist()]
     draw = stream(at.agreement.seed, "answers", step, at.site.id)
     answers = at.agreement.plan.draw_answers(len(rows), draw)
+    draw = stream(at.agreement.seed, "guided", step, at.site.id)
+    _hide_predictions(reasons, at.agreement.plan, draw)
     for i, row in enumerate(rows):
         yield SelectedRow(
             row=row,
@@ -522,8 +527,32 @@ def _predict(at: LabelingView, cycle: int, rows: Tensor) -> list[Reasons]:
     if not site.parts.classes:
         numbers = in_units(outputs.squeeze(1), site.memory.get("targets"))
         return [{"predicted": number, "by": by} for number in numbers.tolist()]
-    best = outputs.softmax(1).max(1)
+    n = min(N_LIKELIEST, max(1, outputs.shape[1] // 2))
+    ranked = outputs.softmax(1).sort(dim=1, descending=True, stable=True)
+    sorted_classes = ranked.indices[:, :n].tolist()
+    probabilities = ranked.values[:, :n].tolist()
     reasons: list[Reasons] = []
-    for guess, sure in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-        reasons.append({"predicted": guess, "probability": sure, "by": by})
+    for classes, sure in zip(sorted_classes, probabilities, strict=True):
+        likeliest = list(zip(classes, sure, strict=True))
+        reasons.append(
+            {
+                "predicted": classes[0],
+                "probability": sure[0],
+                "by": by,
+                "likeliest": likeliest,
+            }
+        )
     return reasons
+
+
+def _hide_predictions(
+    reasons: Sequence[Reasons], plan: AnswerPlan, draw: torch.Generator
+) -> None:
+    """Remove the likeliest classes where annotators do not see them, and mark blind examples."""
+    guided = plan.draw_guided(len(reasons), draw)
+    for why, is_guided in zip(reasons, guided, strict=True):
+        if is_guided or "predicted" not in why:
+            continue
+        why.pop("likeliest", None)
+        if plan.guided_share:
+            why["is_blind"] = True

@@ -1,4 +1,4 @@
-"""Plan of annotations: how many annotators label an example, and how its label is decided."""
+"""Plan of annotations: how many annotators label an example, what they see, and who decides."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from fallow.core.wording import count_noun
 Rule = Literal["majority", "first", "median", "dawid-skene"]
 """How the label of an example with several annotations is decided."""
 SHARE = Limits(ge=0, le=1)
+LARGEST_GUIDED = 0.95
+"""Largest share of labeling tasks with predictions. The rest shows how predictions influence."""
 SINGLE_ONLY = (
     ", but every example has a single annotation; set federation.answers to 2 or more, or "
     "federation.double_share"
@@ -67,6 +69,9 @@ class AnswerPlan:
     checked_labels
         Largest number of suspicious labels of a site that annotators check in a cycle. Each check
         takes the place of one new example.
+    guided_share
+        Share of the labeling tasks whose page shows the likeliest classes. The others are drawn at
+        random and are labeled without predictions.
     """
 
     answers: Annotated[int, Limits(ge=1)] = 1
@@ -74,6 +79,7 @@ class AnswerPlan:
     decided_by: Rule = "majority"
     send_agreement: bool = False
     checked_labels: Annotated[int, Limits(ge=0)] = 0
+    guided_share: Annotated[float, Limits(ge=0, le=LARGEST_GUIDED)] = 0.0
     CONFLICTS = CONFLICTS
 
     def __post_init__(self) -> None:
@@ -92,7 +98,12 @@ class AnswerPlan:
         return self.answers
 
     def check_task(self, n_classes: int) -> None:
-        """Raise ValueError for a rule that does not fit the labels. No classes: regression."""
+        """Raise ValueError for a plan that does not fit the labels. No classes: regression."""
+        if self.guided_share and n_classes < 2:
+            raise ValueError(
+                f"federation.guided_share is {self.guided_share:g}, but the labels are not classes, "
+                "of which a page could show the likeliest; leave it out"
+            )
         if not self.has_several:
             return
         if n_classes and self.decided_by == "median":
@@ -147,24 +158,44 @@ class AnswerPlan:
                 answers[example] = 2
         return answers
 
+    def draw_guided(self, examples: int, draw: torch.Generator) -> list[bool]:
+        """Return for each example of a step whether annotators see predictions before they label.
+
+        The examples without predictions are drawn at random. On average their share is
+        ``1 - guided_share``.
+        """
+        if not self.guided_share:
+            return [False] * examples
+        order = torch.randperm(examples, generator=draw).tolist()
+        more = float(torch.rand((), dtype=torch.float64, generator=draw))
+        n_blind = math.floor((1 - self.guided_share) * examples + more)
+        blind = set(order[:n_blind])
+        return [example not in blind for example in range(examples)]
+
     def describe(self) -> list[str]:
-        """Return sentences about several annotations of an example and about checks, if any."""
-        checks: list[str] = []
+        """Return sentences about annotations, checks and shown predictions, if there are any."""
+        others: list[str] = []
         if self.checked_labels:
             labels = count_noun(self.checked_labels, "suspicious label")
-            checks = [
+            others.append(
                 f"annotators check up to {labels} of this site in each cycle, in place of new "
                 "examples; predictions that leave out each label stay at this site"
-            ]
+            )
+        if self.guided_share:
+            others.append(
+                f"annotators see the likeliest classes of {100 * self.guided_share:g} % of the "
+                "examples before they label, and may confirm several at once; this saves time and "
+                "draws labels towards the predictions, and the other examples show how far"
+            )
         if not self.has_several:
-            return checks
+            return others
         share = f"{self.answers} annotations of each example"
         if self.double_share:
             share = f"two annotations of {100 * self.double_share:g} % of the examples"
         return [
             f"{share}, by different annotators; label budgets count annotations; "
             f"labels are decided by {self.decided_by}",
-            *checks,
+            *others,
         ]
 
     def find_shortage(self, annotators: int) -> list[str]:

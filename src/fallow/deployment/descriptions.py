@@ -35,6 +35,8 @@ FEDERATION: Mapping[str, str] = {
     "more examples",
     "checked_labels": "suspicious labels that each site checks in a cycle, in place of as many new "
     "examples (closed-form)",
+    "guided_share": "share of labeling tasks that show the likeliest classes, which speeds labels up "
+    "and influences them; the rest is labeled without (0.95: all but a random twentieth)",
     "authority": "certificate that authenticates the coordinator's machine (default: that of "
     "each site's operating system, or of its option --ca)",
     "guideline": "labeling guideline: plain text, shown to annotators beside each example",

@@ -23,8 +23,8 @@ from fallow.deployment.agreement import (
     at_sites,
     describe_distributions,
 )
+from fallow.deployment.answer_plan import LARGEST_GUIDED, AnswerPlan, Rule
 from fallow.deployment.answer_plan import SHARE as SHARE_OF_EXAMPLES
-from fallow.deployment.answer_plan import AnswerPlan, Rule
 from fallow.deployment.declared import (
     Text,
     Words,
@@ -125,6 +125,7 @@ class Parties:
     decided_by: Rule = AnswerPlan.decided_by
     send_agreement: bool = AnswerPlan.send_agreement
     checked_labels: Annotated[int, Field(ge=0)] = AnswerPlan.checked_labels
+    guided_share: Annotated[float, Field(ge=0, le=LARGEST_GUIDED)] = AnswerPlan.guided_share
     authority: Text | None = None
     guideline: Text | None = None
     distributions: Annotated[
@@ -199,6 +200,7 @@ def agreement_from(
             decided_by=parties.decided_by,
             send_agreement=parties.send_agreement,
             checked_labels=parties.checked_labels,
+            guided_share=float(parties.guided_share),
         ),
         names=names,
     )

@@ -52,6 +52,7 @@ FIELDS = tuple(Entry.__annotations__)
 KINDS = {
     "asked": "labeling tasks were created; note: their number and deadline",
     "answer": "an annotator gave a label, or stated that they cannot tell",
+    "confirmed": "an annotator confirmed a prediction as the label, together with others",
     "imported": "a label was imported from a file, under the annotator's name in it",
     "resolved": "an annotator resolved a conflict between two labels",
     "taken back": "an annotator undid their latest label",

@@ -138,6 +138,14 @@ def suspicious(annotator: Annotator, views: Page) -> Response:
     return views.check_list(annotator)
 
 
+@router.get("/sheet")
+def sheet(
+    annotator: Annotator, views: Page, predicted: str = "", saved: str = ""
+) -> Response:
+    """Show examples with the same predicted class, by default of the class with the most."""
+    return views.sheet(annotator, whole_number(predicted), saved=whole_number(saved))
+
+
 @router.get("/mine")
 def mine(request: Request, annotator: Annotator, views: Page, page: str = "1") -> Response:
     """Show the annotator's own labels."""

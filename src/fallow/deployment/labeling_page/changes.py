@@ -21,6 +21,7 @@ from fallow.deployment.labeling_page.forms import (
     obstacle_of,
     reason_of,
     row_of,
+    rows_of,
     value_of,
 )
 from fallow.deployment.labeling_page.label_queue import Outdated
@@ -67,6 +68,24 @@ def answer(annotator: Annotator, form: Form, views: Page, row: Row) -> Response:
         typed = form.get("value", "")
         return views.sample(now, annotator, 409, alert=str(error), typed=typed)
     return onward("/", outcome, row)
+
+
+@router.post("/confirm")
+def confirm(annotator: Annotator, form: Form, views: Page) -> Response:
+    """Save the predictions of a sheet as labels, except for the examples that are marked."""
+    queue = views.queue
+    rows = rows_of(field(form, "rows"), len(queue.rows.ids))
+    value = value_of({"value": field(form, "value")}, queue.schema)
+    if value is None or not queue.schema.classes:
+        raise Mistake("Only predictions of classes can be confirmed. Nothing was saved.")
+    right = [row for row in rows if f"wrong-{row}" not in form]
+    wrong = [row for row in rows if f"wrong-{row}" in form]
+    try:
+        n_saved = queue.confirm(int(value), right, wrong, annotator)
+    except ValueError as error:
+        return views.sheet(annotator, int(value), 409, alert=str(error))
+    address = f"/sheet?predicted={int(value)}&saved={n_saved}"
+    return RedirectResponse(address, status_code=303)
 
 
 @router.post("/skip")

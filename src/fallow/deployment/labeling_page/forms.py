@@ -13,7 +13,7 @@ from fallow.deployment.labeling_page.languages import Mistake
 from fallow.deployment.ledger.labeling_tasks import REASONS
 from fallow.deployment.schema import LARGEST, Schema
 
-FIELDS = 20  # largest number of fields in a form
+FIELDS = 32  # largest number of fields in a form
 LONGEST = 65536  # largest size of a form in bytes
 LONGEST_NAME = 60  # characters
 LONGEST_REASON = 500  # characters
@@ -59,6 +59,15 @@ def row_of(text: str, rows: int) -> int:
             row=f"{text!r:.40}",
         )
     return row
+
+
+def rows_of(text: str, rows: int) -> list[int]:
+    """Return the row numbers in a form, separated by commas.
+
+    >>> rows_of("3,1", 5)
+    [3, 1]
+    """
+    return [row_of(one, rows) for one in text.split(",")]
 
 
 def whole_number(text: str) -> int | None:

@@ -27,6 +27,8 @@ NOTHING = ""
 """Form value for a missing label."""
 N_SIMILAR = 3
 """Number of nearest labeled examples that are shown."""
+A_SHEET = 24
+"""Largest number of examples whose predictions are confirmed at once."""
 CANNOT_TELL = "x"
 """Form value for "cannot tell". All other values are numbers."""
 
@@ -52,7 +54,8 @@ class LabelQueue:
     labeling guideline of the study, or None. ``space`` finds similar examples and predictions if
     the study has an encoder. ``describe_data`` reports how the site's files were read and is called
     once, on first use. ``adjudicators`` decide conflicts (default: every annotator).
-    ``language`` replaces the preference of the browsers.
+    ``language`` replaces the preference of the browsers. ``is_guided``: some labeling tasks show
+    predictions before they are labeled, and the others of this study show none.
     """
 
     study: str
@@ -65,6 +68,7 @@ class LabelQueue:
     describe_data: Callable[[], DataFacts] | None = None
     adjudicators: tuple[str, ...] = ()
     language: str | None = None
+    is_guided: bool = False
 
     @cached_property
     def data(self) -> DataFacts | None:
@@ -96,6 +100,16 @@ class LabelQueue:
         Tasks that the annotator skipped come last, in the order of skipping.
         """
         return self.ledger.load_task(self.ledger.waiting.find_next(row, annotator))
+
+    def count_sheets(self, annotator: str) -> dict[int, int]:
+        """Return the number of examples by predicted class that an annotator may confirm."""
+        return self.ledger.waiting.count_guided(annotator)
+
+    def list_sheet(self, annotator: str, predicted: int) -> list[LabelingTask]:
+        """Return the examples of a predicted class to confirm on a page, the most certain first."""
+        tasks = self.ledger.waiting.list_guided(annotator, predicted, A_SHEET)
+        loaded = self.ledger.load_tasks(tasks)
+        return sorted(loaded, key=lambda asked: -asked.reasons["probability"])
 
     def list_answered(self, annotator: str) -> list[tuple[LabelingTask, LabelAnswer]]:
         """Return the labels of an annotator, newest first, including overruled ones.
@@ -201,6 +215,22 @@ class LabelQueue:
         if own is None:
             return "saved"
         return "changed"
+
+    def confirm(
+        self, value: int, right: Sequence[int], wrong: Sequence[int], annotator: str
+    ) -> int:
+        """Save a predicted class as the label of several rows, and return their number.
+
+        Rows with a ``wrong`` prediction are labeled one by one. Rows that were labeled since the
+        page was loaded do not change. Raises Outdated if none of the rows is open any more.
+        """
+        with self.ledger.transaction():
+            is_open = any(
+                self.ledger.waiting.has_row(row, annotator) for row in (*right, *wrong)
+            )
+            if not is_open:
+                raise Outdated("These examples are no longer open. Nothing was changed.")
+            return len(self.ledger.confirm(value, right, wrong, annotator))
 
     def skip(self, row: int, annotator: str) -> None:
         """Postpone a task of an annotator. Raises Outdated if it is not open for them."""

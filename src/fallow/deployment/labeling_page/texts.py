@@ -35,15 +35,22 @@ ENTRIES = {
     "taken back": text_id("removed %(label)s"),
     "resolved": text_id("%(label)s (decided)"),
     "imported": text_id("%(label)s (imported)"),
+    "confirmed": text_id("%(label)s (confirmed on a sheet)"),
 }
 
 
-def hot_keys(classes: Sequence[str]) -> list[str]:
+def hot_keys(classes: Sequence[str], *, is_guided: bool = False) -> list[str]:
     """Return the keyboard key of each class.
 
     The key is the class name if all names are single characters, such as digits. Otherwise it is
     the position. Classes after the twenty-ninth have a button only.
 
+    If predictions are shown (``is_guided``), digits stand for the likeliest classes of an example,
+    and classes have letters in all examples. A habit of pressing 1 then labels no example that
+    shows no prediction.
+
+    >>> hot_keys(["healthy", "ill"], is_guided=True)
+    ['a', 'b']
     >>> hot_keys(["healthy", "ill"]), hot_keys(["0", "1", "B"])
     (['1', '2'], ['0', '1', 'b'])
     >>> hot_keys([str(number) for number in range(99)])[-1]
@@ -54,7 +61,8 @@ def hot_keys(classes: Sequence[str]) -> list[str]:
     are_distinct = len(set(signs)) == len(signs)
     if are_distinct and known.issuperset(signs):
         return signs
-    with_key = list(KEYS[: len(signs)])
+    keys = FREE_LETTERS if is_guided else KEYS
+    with_key = list(keys[: len(signs)])
     without = [""] * (len(signs) - len(with_key))
     return with_key + without
 
@@ -168,8 +176,13 @@ def describe_guess(schema: Schema, by: str, predicted: float, sure: float | None
     )
 
 
-def list_reasons(schema: Schema, why: Reasons, *, position: int, of: int) -> list[str]:
-    """Explain in sentences why an example was selected: rank, prediction and score."""
+def list_reasons(
+    schema: Schema, why: Reasons, *, position: int, of: int, is_hidden: bool = False
+) -> list[str]:
+    """Explain in sentences why an example was selected: rank, prediction and score.
+
+    ``is_hidden``: the annotator sees the prediction after labeling only.
+    """
     if why.get("by") == "without":
         return [describe_guess(schema, "without", float(why["predicted"]), None)]
     reasons = [
@@ -180,7 +193,9 @@ def list_reasons(schema: Schema, why: Reasons, *, position: int, of: int) -> lis
         )
     ]
     predicted = why.get("predicted")
-    if predicted is None:
+    if is_hidden:
+        reasons.append(translate("The prediction is shown once you have chosen a label."))
+    elif predicted is None:
         reasons.append(
             translate(
                 "There is no prediction because no model was trained when it was selected."
@@ -220,6 +235,18 @@ def describe_agreement(agreement: AnnotatorAgreement) -> str:
         n,
     )
     return text % {"n": n, "values": measured}
+
+
+def describe_confirmed(n: int, label: str) -> str:
+    """Describe the outcome of a sheet.
+
+    >>> describe_confirmed(2, "ill")
+    'Saved: “ill” for 2 examples.'
+    """
+    text = find_count_text(
+        "Saved: “%(label)s” for %(n)s example.", "Saved: “%(label)s” for %(n)s examples.", n
+    )
+    return text % {"n": n, "label": label}
 
 
 def list_script_texts() -> dict[str, str]:

@@ -141,6 +141,7 @@ class Views:
             "notice": None,
             "status": status,
             "checks": queue.list_checks(annotator) if annotator else [],
+            "sheets": queue.count_sheets(annotator) if annotator else {},
             **self.counts(),
             **more,
         }
@@ -197,6 +198,7 @@ class Views:
                 typed = write_number(own.value)
         # show labels of others only if they can no longer influence the annotator
         shows_history = last_answer is not None or asked.state in ("declined", *ENDED)
+        is_hidden = asked.reasons.get("is_blind", False) and not shows_history
         history: Sequence[LabelAnswer] = []
         if shows_history:
             history = self.queue.ledger.history(asked.row)
@@ -217,12 +219,18 @@ class Views:
             obstacles=texts.name_obstacles(),
             entry=self._describe_entry,
             reasons=texts.list_reasons(
-                self.queue.schema, asked.reasons, position=asked.position, of=asked.of
+                self.queue.schema,
+                asked.reasons,
+                position=asked.position,
+                of=asked.of,
+                is_hidden=is_hidden,
             ),
+            is_hidden=is_hidden,
             history=history,
             similar=self._similar(asked.row),
             **self._keys(),
-            **self._guess(asked.row, is_shown=shows_guess),
+            likeliest=self._likeliest(asked),
+            **self._guess(asked.row, is_shown=shows_guess, is_hidden=is_hidden),
             **self._row(asked.row),
             **self._undo(annotator),
             **more,
@@ -267,6 +275,42 @@ class Views:
             open_conflicts=conflicts,
             may_decide=may_decide,
             agreement=agreement,
+            **more,
+        )
+
+    def sheet(
+        self,
+        annotator: str,
+        predicted: int | None,
+        status: int = 200,
+        saved: int | None = None,
+        **more: object,
+    ) -> HTMLResponse:
+        """Render examples with the same prediction, which the annotator confirms at once.
+
+        ``predicted`` is the class, by default that with the most examples. ``saved`` is the number
+        of labels that the last sheet saved.
+        """
+        counts = self.queue.count_sheets(annotator)
+        names = self.queue.schema.classes
+        notice = None
+        if saved is not None and predicted is not None and predicted < len(names):
+            sentence = texts.describe_confirmed(saved, names[predicted])
+            notice = Notice(sentence, is_quiet=False)
+        if predicted not in counts:
+            predicted = next(iter(counts), None)
+        examples: list[Context] = []
+        if predicted is not None:
+            for asked in self.queue.list_sheet(annotator, predicted):
+                examples.append({"asked": asked, **self._row(asked.row)})
+        return self.page(
+            "sheet",
+            annotator,
+            status,
+            examples=examples,
+            predicted=predicted,
+            classes=[(value, names[value], n) for value, n in counts.items()],
+            notice=notice,
             **more,
         )
 
@@ -341,9 +385,12 @@ class Views:
             )
         return result
 
-    def _guess(self, row: int, *, is_shown: bool) -> Context:
-        """Return the prediction of the site's latest model if it is requested."""
-        space = self.queue.space
+    def _guess(self, row: int, *, is_shown: bool, is_hidden: bool) -> Context:
+        """Return the prediction of the site's latest model if it is requested.
+
+        ``is_hidden``: the annotator labels this example without predictions.
+        """
+        space = None if is_hidden else self.queue.space
         guess = None
         if space is not None and is_shown:
             guess = space.guess(row)
@@ -377,8 +424,30 @@ class Views:
     def _keys(self) -> Context:
         """Return the number, name and keyboard key of each class."""
         names = self.queue.schema.classes
-        keys = zip(range(len(names)), names, texts.hot_keys(names), strict=True)
+        hot_keys = texts.hot_keys(names, is_guided=self.queue.is_guided)
+        keys = zip(range(len(names)), names, hot_keys, strict=True)
         return {"keys": list(keys)}
+
+    def _likeliest(self, asked: LabelingTask) -> list[Context]:
+        """Return the likeliest classes that the page shows before a label, with their keys.
+
+        The key is the rank, or that of the class if classes have digits as keys.
+        """
+        names = self.queue.schema.classes
+        hot_keys = texts.hot_keys(names, is_guided=True)
+        ranks = [str(rank) for rank in range(1, len(names) + 1)]
+        likeliest: list[Context] = []
+        pairs = asked.reasons.get("likeliest", [])
+        for (value, probability), rank in zip(pairs, ranks, strict=False):
+            likeliest.append(
+                {
+                    "value": value,
+                    "name": names[value],
+                    "key": hot_keys[value] if "1" in hot_keys else rank,
+                    "percent": f"{100 * probability:.0f}",
+                }
+            )
+        return likeliest
 
     def _describe_entry(self, answer: LabelAnswer) -> str:
         """Describe one line of the history of an example."""

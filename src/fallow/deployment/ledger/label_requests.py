@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import accumulate
 from typing import NamedTuple, final
 
 from fallow.core.refusal import explain_errors
-from fallow.deployment.annotator_statistics import Annotation, estimate_classes
+from fallow.deployment.annotator_statistics import (
+    Annotation,
+    PredictedLabel,
+    estimate_classes,
+    measure_pause,
+)
 from fallow.deployment.answer_plan import Rule
 from fallow.deployment.ledger.labeling_tasks import (
     LabelAnswer,
@@ -151,6 +158,43 @@ def load_annotations(tables: Tables) -> list[Annotation]:
         for (task, annotator), value in last.items()
         if value is not None
     ]
+
+
+def load_predicted_labels(tables: Tables) -> list[PredictedLabel]:
+    """Return the first label of each annotator and task with a prediction, over all runs.
+
+    Checks and examples without a label are left out.
+    """
+    lines = tables.read(
+        f"SELECT g.task, g.annotator, g.value, g.at, g.kind, q.reasons FROM ({STANDING}) AS g "
+        "JOIN task AS q ON q.id = g.task WHERE NOT q.is_check AND g.kind IN ('answer', 'confirmed') "
+        "ORDER BY g.id"
+    )
+    sheets = Counter((name, at) for _, name, _, at, kind, _ in lines if kind == "confirmed")
+    latest: dict[str, datetime] = {}  # time of the annotator's previous label
+    pauses: dict[
+        tuple[str, str], float | None
+    ] = {}  # a sheet has one pause for all its labels
+    labels: dict[tuple[int, str], PredictedLabel] = {}
+    for task, annotator, value, at, kind, reasons in lines:
+        is_confirmed = kind == "confirmed"
+        time = datetime.fromisoformat(at)
+        pause = measure_pause(latest.get(annotator), time)
+        latest[annotator] = time
+        if is_confirmed:
+            pause = pauses.setdefault((annotator, at), pause)
+        why: Reasons = json.loads(reasons)
+        if value is None or "predicted" not in why or (task, annotator) in labels:
+            continue
+        n_labels = sheets[annotator, at] if is_confirmed else 1
+        labels[task, annotator] = PredictedLabel(
+            value,
+            why["predicted"],
+            is_guided="likeliest" in why,
+            is_confirmed=is_confirmed,
+            seconds=None if pause is None else pause / n_labels,
+        )
+    return list(labels.values())
 
 
 @final

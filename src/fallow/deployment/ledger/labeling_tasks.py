@@ -12,8 +12,9 @@ from typing import Literal, Protocol, TypedDict, TypeVar
 from fallow.deployment.answer_plan import Rule
 
 TaskState = Literal["open", "answered", "declined", "conflict", "expired", "withdrawn"]
-EntryKind = Literal["answer", "taken back", "resolved", "imported", "earlier"]
-"""Kinds of entries. "earlier" is the label that a check compares with a new one; it has no author."""
+EntryKind = Literal["answer", "confirmed", "taken back", "resolved", "imported", "earlier"]
+"""Kinds of entries. "confirmed" is the prediction that an annotator confirmed with others at once.
+"earlier" is the label that a check compares with a new one; it has no author."""
 REASONS = ("quality", "content", "other")
 """Reasons for which an example is not gradable. Text follows "other" after a colon. An answer
 without a label and without a reason means "cannot tell"."""
@@ -24,13 +25,16 @@ class Reasons(TypedDict, total=False):
 
     ``predicted`` is a class ID or a number, and ``probability`` is that of the class. ``by`` names
     the predicting model, "global", "local" or, in a check, "without" the label. ``score`` is the
-    query score.
+    query score. ``likeliest`` are class IDs and probabilities that annotators see before they label,
+    the likeliest first. ``is_blind``: annotators see no prediction before they label.
     """
 
     predicted: float
     probability: float
     by: str
     score: float
+    likeliest: list[tuple[int, float]]
+    is_blind: bool
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from fallow.core.types import SiteId
-from fallow.deployment.annotator_statistics import AnnotatorAgreement, measure_agreement
+from fallow.deployment.annotator_statistics import (
+    AnnotatorAgreement,
+    PredictionUse,
+    measure_agreement,
+    measure_predictions,
+)
 from fallow.deployment.answer_plan import Rule
 from fallow.deployment.ledger.history import HistoryLine, list_history
 from fallow.deployment.ledger.instructions import Instructions
@@ -22,6 +27,7 @@ from fallow.deployment.ledger.label_requests import (
     load_annotations,
     load_answers,
     load_answers_of,
+    load_predicted_labels,
 )
 from fallow.deployment.ledger.labeling_tasks import (
     EntryKind,
@@ -292,6 +298,10 @@ class Ledger:
         annotations = load_annotations(self._tables)
         return measure_agreement(annotations, is_interval=not self.classes)
 
+    def measure_predictions(self) -> PredictionUse:
+        """Return how labels relate to predictions, over all runs and before adjudication."""
+        return measure_predictions(load_predicted_labels(self._tables))
+
     def list_history(self) -> list[HistoryLine]:
         """Return all events of all runs, oldest first, for the audit log."""
         return list_history(self._tables, self.store)
@@ -374,6 +384,29 @@ class Ledger:
                     asked, annotator=annotator, value=value, kind=kind, reason=reason
                 )
             return self._load_task(asked.id)
+
+    def confirm(
+        self, value: int, right: Sequence[int], wrong: Sequence[int], annotator: str
+    ) -> list[int]:
+        """Record a predicted class as the label of several rows, and return these rows.
+
+        Rows are left out that do not wait for the annotator or do not show this prediction.
+        The rows with a ``wrong`` prediction come one by one, after all others. All is one change.
+        """
+        with self.transaction():
+            waiting = self.waiting.list_guided(annotator, value)
+            rows = {self._load_line(task).row: task for task in waiting}
+            confirmed = [row for row in dict.fromkeys(right) if row in rows]
+            at = now()
+            for row in confirmed:
+                asked = self._load_line(rows[row])
+                self._record(
+                    asked, annotator=annotator, value=value, kind="confirmed", at=at
+                )
+            for row in wrong:
+                if row in rows and row not in confirmed:
+                    self.skip(row, annotator)
+        return confirmed
 
     def resolve(self, row: int, value: float | None, annotator: str) -> LabelingTask:
         """Resolve a conflict. Earlier labels no longer count."""
@@ -476,10 +509,11 @@ class Ledger:
         kind: EntryKind,
         undoes: int | None = None,
         reason: str = "",
+        at: str | None = None,
     ) -> None:
         """Add a line to the history of a labeling task and update the state of the task.
 
-        ``undoes`` is the ID of the label that is undone.
+        ``undoes`` is the ID of the label that is undone. ``at`` is the time (default: now).
         """
         if not annotator.strip():
             raise ValueError(f"the label of row {asked.row} has no annotator: give a name")
@@ -491,7 +525,7 @@ class Ledger:
             asked.id,
             annotator,
             value,
-            now(),
+            at or now(),
             kind,
             undoes,
             reason,

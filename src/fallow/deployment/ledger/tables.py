@@ -24,7 +24,7 @@ COPIED = "copied at"
 """Mark of a restored backup, until labels of a cycle were added."""
 NOTICED = "is older since"
 """Mark of a restored backup whose missing releases were charged, for the same time."""
-VERSION = 4
+VERSION = 5
 """Version of the tables. A file of another version is rejected."""
 
 TABLES = """
@@ -78,7 +78,8 @@ CREATE INDEX task_progress ON task (run, cycle, state);
 CREATE TABLE annotation (id INTEGER PRIMARY KEY AUTOINCREMENT,
     task INTEGER NOT NULL REFERENCES task, annotator TEXT NOT NULL, value REAL,
     at TEXT NOT NULL, kind TEXT NOT NULL CHECK (kind IN
-        ('answer', 'earlier', 'imported', 'resolved', 'taken back')), undoes INTEGER UNIQUE,
+        ('answer', 'confirmed', 'earlier', 'imported', 'resolved', 'taken back')),
+    undoes INTEGER UNIQUE,
     reason TEXT NOT NULL DEFAULT '', mark BLOB) STRICT;
 CREATE INDEX annotation_task ON annotation (task);
 CREATE INDEX annotation_annotator ON annotation (annotator);

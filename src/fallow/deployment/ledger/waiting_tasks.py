@@ -26,6 +26,12 @@ SELECT max(s.id) FROM skipped AS s JOIN task AS t ON t.id = s.task
 WHERE t.row = q.row AND t.run = q.run AND s.annotator = ?1
 """
 """Query for the time at which annotator ``?1`` last skipped the row of task ``q``, or NULL."""
+ALL = -1
+"""No limit on the number of lines, in SQLite."""
+PREDICTED = "json_extract(q.reasons, '$.likeliest[0][0]')"
+"""Expression for the likeliest class that a task shows, or NULL."""
+GUIDED = f"{WAITING} AND {PREDICTED} IS NOT NULL AND ({SKIPPED_AT}) IS NULL"
+"""Query for the waiting tasks that show predictions and that were not skipped."""
 
 
 @final
@@ -51,6 +57,25 @@ class WaitingTasks:
         """Return the IDs of suspicious labels to check, the most suspicious first."""
         sql = f"{WAITING} AND q.is_check ORDER BY q.id"
         return [task for (task,) in self._tables.read(sql, annotator)]
+
+    def count_guided(self, annotator: str) -> dict[int, int]:
+        """Return the number of waiting tasks for a sheet by predicted class, largest first.
+
+        These are tasks that show predictions and that the annotator has not skipped.
+        """
+        sql = (
+            f"SELECT {PREDICTED} AS class, count(*) AS n FROM task AS q WHERE q.id IN ({GUIDED}) "
+            "GROUP BY class ORDER BY n DESC, class"
+        )
+        return dict(self._tables.read(sql, annotator))
+
+    def list_guided(self, annotator: str, predicted: int, n: int = ALL) -> list[int]:
+        """Return the IDs of up to ``n`` such tasks of a predicted class, the most certain first."""
+        sql = (
+            f"{GUIDED} AND {PREDICTED} = ?2 "
+            "ORDER BY json_extract(q.reasons, '$.probability') DESC, q.id LIMIT ?3"
+        )
+        return [task for (task,) in self._tables.read(sql, annotator, predicted, n)]
 
     def find_of_row(self, row: int) -> int | None:
         """Return the ID of the newest task of a row, waiting or not, or None without one.

@@ -110,6 +110,8 @@ def _build_line(
         line["at"] = answer.at
     if guess:
         reasons = asked.reasons
+        if answer is None and reasons.get("is_blind"):
+            reasons = {}  # annotators label this example without predictions
         predicted = reasons.get("predicted")
         line["guess"] = ""
         if predicted is not None:

@@ -46,6 +46,27 @@ class MeasuredAgreement(TypedDict):
 
 
 @with_config(STRICT)
+class UsedPredictions(TypedDict):
+    """Use of predictions by the annotators over all runs, before adjudication."""
+
+    blind: Annotated[Count, Field(description="labels given without a prediction")]
+    blind_agreed: Annotated[Count, Field(description="those that equal the prediction")]
+    chosen: Annotated[
+        Count, Field(description="labels given one by one beside predictions")
+    ]
+    chosen_agreed: Annotated[
+        Count, Field(description="those that equal the likeliest class")
+    ]
+    confirmed: Annotated[Count, Field(description="predictions confirmed on sheets")]
+    single_seconds: Annotated[
+        float | None, Field(description="median seconds per label, one by one, or null")
+    ]
+    sheet_seconds: Annotated[
+        float | None, Field(description="median seconds per label on sheets, or null")
+    ]
+
+
+@with_config(STRICT)
 class SentGroup(TypedDict):
     """Replies of one kind that left the site over all runs."""
 
@@ -82,6 +103,9 @@ class SiteProgress(TypedDict):
     ]
     agreement: Annotated[
         MeasuredAgreement, Field(description="agreement of the annotators")
+    ]
+    predictions: Annotated[
+        UsedPredictions, Field(description="labels given beside predictions and without")
     ]
     asked: Annotated[Count, Field(description="requested annotations over all runs")]
     limit: Annotated[Count | None, Field(description="label budget over all runs")]
@@ -144,6 +168,7 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
             "problem": process.problem,
             "labels": cast(CountedLabels, {**asdict(progress), "deadline": until}),
             "agreement": cast(MeasuredAgreement, asdict(ledger.measure_agreement())),
+            "predictions": cast(UsedPredictions, asdict(ledger.measure_predictions())),
             "asked": ledger.requests.asked,
             "limit": folder.settings.limit,
             "copied": ledger.store.find_copy_time(),
