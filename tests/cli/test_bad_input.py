@@ -79,6 +79,10 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ([*RUN, "--strategy", "ahfal:tau"], "a setting as name:setting=value"),
         ([*RUN, "--strategy", "ahfal:tau=-1"], "tau is -1; it must be 0 or more"),
         (["compare", "tiny.toml", "-q", "random,entrpy"], "did you mean 'entropy'?"),
+        (
+            ["compare", "tiny.toml", "-q", "--out", "study"],
+            "'--out' is an option and not a strategy; --quiet suppresses output",
+        ),
         (["compare", "tiny.toml", "--set", "strategy=ahfal"], "name them with --strategy"),
         (
             [*RUN, "--data", "digts"],

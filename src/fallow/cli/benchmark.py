@@ -35,6 +35,7 @@ Strategies = Annotated[
     typer.Option(
         "--strategy",
         "-q",
+        callback=opt.refuse_options,
         help="Query strategies, names or module:Class, comma-separated (default: 2 of Fallow)",
     ),
 ]

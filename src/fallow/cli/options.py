@@ -55,11 +55,26 @@ Data = Annotated[
     str | None,
     typer.Option("--data", help=as_help(MEANINGS["data"])),
 ]
+
+
+def refuse_options(value: str | None) -> str | None:
+    """Return the value of ``-q``, which elsewhere is often an option without a value.
+
+    Raises typer.BadParameter for an option.
+    """
+    if value is not None and value.startswith("-"):
+        raise typer.BadParameter(
+            f"{value!r} is an option and not a strategy; --quiet suppresses output"
+        )
+    return value
+
+
 Query = Annotated[
     str | None,
     typer.Option(
         "--strategy",
         "-q",
+        callback=refuse_options,
         help="Query strategy, e.g. entropy:model=global (list: 'fallow algorithms')",
         autocompletion=complete_strategies,
     ),
@@ -69,6 +84,7 @@ Queries = Annotated[
     typer.Option(
         "--strategy",
         "-q",
+        callback=refuse_options,
         help="Query strategies, e.g. random,entropy:model=global (list: 'fallow algorithms')",
         autocompletion=complete_strategies,
     ),
