@@ -113,12 +113,6 @@ def test_a_total_that_is_too_small_for_the_run_stops_it_in_words(
         run_all(config, privacy=Privacy(epsilon=1.0, total=1.0))
 
 
-def test_a_strategy_of_plain_counts_spends_nothing(config: ExperimentConfig) -> None:
-    run, records = run_all(config, strategy=Spec("entropy"), privacy=Privacy(epsilon=1.0))
-    assert not any("epsilon" in row for row in records[-1]["revealed"])
-    assert members(run)["site-0"].spent == {}
-
-
 def read_spent(setup: Setup) -> list[Any]:
     db = sqlite3.connect(CELL.folder(setup.out) / "event_log.sqlite")
     try:

@@ -10,7 +10,7 @@ import pytest
 from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.experiment.methods import methods_of
-from fallow.privacy.settings import Privacy, check_fit
+from fallow.privacy.settings import Privacy, check_fit, check_targets
 from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
@@ -91,8 +91,15 @@ def test_a_method_that_reads_single_answers_is_refused_with_the_reason() -> None
     check_fit(Privacy(), methods, 1)
 
 
-def test_noise_that_no_reply_has_cannot_be_promised() -> None:
-    noisy = Privacy(sums="noisy", epsilon=1.0)
+def test_exact_sums_of_targets_are_refused_beside_noise() -> None:
+    with pytest.raises(ValueError, match="target_scale is 'labeled', which sends exact"):
+        check_targets(Privacy(epsilon=1.0), "labeled")
+    check_targets(Privacy(epsilon=1.0), "none")
+
+
+@pytest.mark.parametrize("sums", ["noisy", None])
+def test_noise_that_no_reply_has_cannot_be_promised(sums: Any) -> None:
+    noisy = Privacy(sums=sums, epsilon=1.0)
     config = ExperimentConfig("a", training=Spec("fedavg"), privacy=noisy)
     with pytest.raises(ValueError, match="random and fedavg send nothing to which noise"):
         methods_of(config)

@@ -187,7 +187,7 @@ def test_a_resumed_run_takes_the_choice_from_its_journal() -> None:
 
 
 def test_noise_and_a_choice_by_labels_do_not_go_together() -> None:
-    private = replace(EXPERIMENT, training=Spec("fedavg"), model=Spec("linear"))
+    private = replace(EXPERIMENT, training=Spec("fedavg"), strategy=Spec("ahfal"))
     private = replace(private, privacy=replace(private.privacy, epsilon=1.0))
     with pytest.raises(ValueError, match=r"fourier.*does not support local privacy"):
         environment_of(private, 0, draw_waves(3.0, is_class=True), EventLog())

@@ -202,11 +202,12 @@ def check_fit(privacy: Privacy, methods: dict[str, Contract], cohort: int) -> No
         for reason in filter(None, reasons):
             raise ValueError(reason)
     functions = [item for contract in methods.values() for item in contract.functions]
-    if privacy.sums == "noisy" and not any(item.release for item in functions):
+    if privacy.epsilon is not None and not any(item.release for item in functions):
         raise ValueError(
-            f"privacy.sums is 'noisy', and {join_words(list(methods))} send nothing to which noise is "
-            "added: use closed-form with a delta or a strategy that sends counts with noise, or "
-            "set privacy.sums=exact without privacy.epsilon"
+            f"privacy.epsilon is {privacy.epsilon:g}, and {join_words(list(methods))} send nothing "
+            "to which noise is added: use closed-form with a delta or a strategy that sends counts "
+            "with noise, such as ahfal, or leave out privacy.epsilon (in a comparison, set it for "
+            "one strategy: ahfal@privacy.epsilon=1)"
         )
     if privacy.secure_sum:
         import_privacy("cryptography", "a secure sum")
