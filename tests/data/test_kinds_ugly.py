@@ -272,13 +272,58 @@ def test_twelve_bits_in_color_are_reported(
     assert any("images of 10 or 12 bits" in note for note in data.notes) is is_dark
 
 
-@each_of("name, is_mask", [("{}_mask.png", True), ("{}-seg.png", True), ("x{}.png", False)])
+@each_of(
+    "name, is_mask",
+    [
+        ("{}_mask.png", True),
+        ("{}-seg.png", True),
+        ("{}_thumb.png", True),
+        ("x{}.png", False),
+    ],
+)
 def test_masks_beside_images_are_reported(name: str, is_mask: bool, tmp_path: Path) -> None:
     folder = tmp_path / name[:4]
     write_images(folder, np.zeros((4, 4), np.uint8))
     write_images(folder, np.full((4, 4), 99, np.uint8), name)
     data = quietly(lambda: fl.load(folder))
-    assert any("12 images named as the mask" in note for note in data.notes) is is_mask
+    assert (
+        any(
+            "12 images named as the mask or a copy of another" in note
+            for note in data.notes
+        )
+        is is_mask
+    )
+
+
+def test_an_empty_file_among_images_is_refused_as_such(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "images", np.zeros((4, 4), np.uint8))
+    (folder / "a" / "x.png").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"x\.png could not be .* the file is empty"):
+        fl.load(folder)
+
+
+TWO_LABELS = (  # labels of 40 examples, of which the last one is a copy of the first
+    ("images", True),
+    ("rows", True),
+    ("counts", False),  # rows with few different values
+)
+
+
+@each_of("kind, is_reported", TWO_LABELS)
+def test_equal_examples_with_two_labels_are_reported(kind: str, is_reported: bool) -> None:
+    n = 40
+    x = np.random.default_rng(0).random((n, 1, 4, 4))
+    if kind != "images":
+        x = x.reshape(n, 16)
+    if kind == "counts":
+        x = (2 * x[:, :2]).round()
+    x[-1] = x[0]
+    labels = [f"{number % 2}" for number in range(n)]
+    data = quietly(lambda: fl.from_arrays(x, labels))
+    sentence = "1 example is equal to another one with another label: rows 1 and 40"
+    assert any(sentence in note for note in data.notes) is is_reported
+    labels[-1] = labels[0]
+    assert not any("another label" in note for note in fl.from_arrays(x, labels).notes)
 
 
 @each_of("ending", ["svg", "nef", "heic", "xmp", "txt", "mp4", "dat"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,10 @@ def test_folders_of_patients_are_named_before_they_become_classes(tmp_path: Path
         "each of 8 classes is at one site only, such as 'pb0' at 'benign'"
         in warnings_of(from_folder(tmp_path / "patients"))
     )
+    names = [f"{kind}/patient_{n}/0.png" for kind in ("ill", "well") for n in range(4)]
+    assert "such as 'patient_0': the sites may be classes" in warnings_of(
+        from_folder(write(tmp_path / "both", " ".join(names)))
+    )
     names = [f"{site}/{kind}/{k}.png" for site in "ab" for kind in "xyz" for k in range(3)]
     assert warnings_of(from_folder(write(tmp_path / "sites", " ".join(names)))) == ""
 
@@ -224,23 +229,38 @@ def test_a_site_with_the_name_of_training_images_is_a_warning(tmp_path: Path) ->
     assert "the folders train and rest are sites, and 'train' may have" in warnings_of(data)
 
 
-FILES = {  # format and size of the images of two classes -> what tells the class
-    "format": (("png", "JPG"), (4, 4), "the format of a file tells its class"),
-    "size": (("png", "png"), (4, 8), "the size of a file tells its class (4 x 4 in 'a'"),
-    "one of both": (("jpg", "jpeg"), (4, 4), ""),
+FILES = {  # format, size and mode of the images of two classes -> what tells the class
+    "format": (("png", "JPG"), (4, 4), ["L", "L"], "the format of a file tells its class"),
+    "size": (
+        ("png", "png"),
+        (4, 8),
+        ["L", "L"],
+        "the size of a file tells its class (4 x 4 in 'a'",
+    ),
+    "color": (
+        ("png", "png"),
+        (4, 4),
+        ["L", "RGB"],
+        "the color of a file tells its class (gray in 'a', color in 'b')",
+    ),
+    "one of both": (("jpg", "jpeg"), (4, 4), ["L", "L"], ""),
 }
 
 
-@each_of("endings, widths, part", FILES.values())
+@each_of("endings, widths, modes, part", FILES.values())
 def test_files_that_tell_the_class_are_a_warning(
-    endings: tuple[str, str], widths: tuple[int, int], part: str, tmp_path: Path
+    endings: tuple[str, str],
+    widths: tuple[int, int],
+    modes: Sequence[str],
+    part: str,
+    tmp_path: Path,
 ) -> None:
-    root = tmp_path / "-".join(map(str, (*endings, *widths)))
+    root = tmp_path / "-".join(map(str, (*endings, *widths, *modes)))
     for number in range(12):
         at = number % 2
         file = root / "ab"[at] / f"{number}.{endings[at]}"
         file.parent.mkdir(parents=True, exist_ok=True)
         pixels = np.full((widths[at], widths[at]), 20 * number, np.uint8)
-        images.fromarray(pixels).save(file)
+        images.fromarray(pixels).convert(modes[at]).save(file)
     output = warnings_of(quietly(lambda: from_folder(root)))
     assert part in output and bool(part) == ("tells its class" in output)

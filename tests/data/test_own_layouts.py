@@ -11,6 +11,7 @@ from PIL import Image
 
 import fallow as fl
 from fallow.data import from_folder, from_npz
+from tests.each import each_of
 
 
 def write_medmnist(path: Path, **changes: Any) -> Path:
@@ -113,6 +114,19 @@ def test_a_table_of_files_and_targets_makes_images_a_regression_set(tmp_path: Pa
     assert run.predict(dataset.x_test).dtype == float
 
 
+@each_of("column", ["target", "label", "Label", "class"])
+def test_a_table_of_files_may_have_classes(column: str, tmp_path: Path) -> None:
+    folder = write_images(tmp_path / column)
+    lines = [f"scans/{row:02}.png,{'no' if row % 2 else 'yes'}" for row in range(23)]
+    lines.append("scans/23.png,")
+    (folder / "targets.csv").write_text("\n".join([f"file,{column}", *lines]) + "\n")
+    dataset = from_folder(folder)
+    assert dataset.classes == ("no", "yes")
+    assert dataset.ids is not None
+    assert dataset.y[dataset.ids.index("scans/23.png")] == -1
+    assert "labels were read from targets.csv" in dataset.notes
+
+
 def test_an_empty_target_is_unlabeled_and_decimal_commas_are_read(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "scans")
     lines = ["file;target"]
@@ -130,7 +144,10 @@ WRONG_LISTS = {
     "a file that is not there": ("file,target\nscans/99.png,1\n", "has no such file"),
     "a file elsewhere": ("file,target\n../targets.csv,1\n", "has no such file"),
     "a file twice": ("file,target\nscans/01.png,1\nscans/01.png,2\n", "more than once"),
-    "texts": ("file,target\nscans/01.png,tall\nscans/02.png,low\n", "give numbers"),
+    "a number and a text": (
+        "file,target\nscans/01.png,1.5\nscans/02.png,low\n",
+        "some labels are numbers and others texts",
+    ),
 }
 
 
@@ -149,5 +166,15 @@ def test_two_lists_are_refused_and_a_folder_without_any_says_how(tmp_path: Path)
     with pytest.raises(ValueError, match="2 tables with files and targets"):
         from_folder(folder)
     (tmp_path / "none").mkdir()
-    with pytest.raises(ValueError, match=r"targets\.csv with the columns file and target"):
+    with pytest.raises(ValueError, match=r"a table with the columns file and label"):
         from_folder(tmp_path / "none")
+
+
+@each_of("name", ["basel.csv", "site=basel/part.parquet"])
+def test_a_folder_of_tables_is_refused_with_the_way_out(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name[:5] / name
+    file.parent.mkdir(parents=True)
+    file.write_text("age,y\n")
+    for label in (None, "y"):
+        with pytest.raises(ValueError, match=rf"has tables, such as {name}; join them"):
+            fl.load(tmp_path / name[:5], label=label)

@@ -136,6 +136,40 @@ def test_images_without_a_common_unit_are_refused(
         from_folder(tmp_path)
 
 
+def test_other_images_among_physical_values_are_refused(tmp_path: Path) -> None:
+    images = pytest.importorskip("PIL.Image")
+    write_scanners(tmp_path, lambda file, values: dicom(file, values, 12, slope=1.0))
+    file = next(tmp_path.rglob("*.dcm")).with_name("x.png")
+    images.fromarray(np.zeros((4, 4), np.uint8)).save(file)
+    with pytest.raises(ValueError, match=r"CT in HU.* has pixels without a unit"):
+        from_folder(tmp_path)
+
+
+@each_of("bits, is_deep", [(8, False), (12, True)])
+def test_only_images_of_more_bits_are_counted_as_such(
+    bits: int, is_deep: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / str(bits)
+    for name in ("a", "b"):
+        (folder / name).mkdir(parents=True)
+        dicom(folder / name / "x.dcm", steps(), bits)
+    notes = quietly(lambda: from_folder(folder)).notes
+    assert any("more than 8 bits" in one for one in notes) is is_deep
+
+
+def test_files_that_are_no_images_are_named(tmp_path: Path) -> None:
+    (tmp_path / "raw.dcm").write_bytes(b"\x08\x00\x05\x00" + bytes(200))
+    with pytest.raises(ValueError, match="has no DICOM header"):
+        read_scans(tmp_path / "raw.dcm")
+    dicom(tmp_path / "report.dcm", steps(), 12)
+    pydicom = pytest.importorskip("pydicom")
+    report = pydicom.dcmread(tmp_path / "report.dcm")
+    del report.PixelData
+    report.save_as(tmp_path / "report.dcm")
+    with pytest.raises(ValueError, match="it has no image, as reports have none"):
+        read_scans(tmp_path / "report.dcm")
+
+
 def test_positron_images_in_different_units_are_refused(tmp_path: Path) -> None:
     for name, unit in (("a", "BQML"), ("b", "GML")):
         elements: Header = {"slope": 1.0, "Modality": "PT", "Units": unit}
@@ -186,7 +220,8 @@ DAMAGED = {
     "high bit": ({"HighBit": 3}, "could not be read as DICOM: it stores 12 of 16 bits"),
     "slope": ({"slope": float("inf")}, "slope or intercept is not finite"),
     "rows": ({"Rows": 40_000, "Columns": 40_000}, "could not be read as DICOM"),
-    "no pixels": ({"PhotometricInterpretation": "X"}, "could not be read as DICOM"),
+    "no colors": ({"PhotometricInterpretation": "X"}, "could not be read as DICOM"),
+    "slope 0": ({"slope": 0.0}, "its rescale slope is 0"),
 }
 
 

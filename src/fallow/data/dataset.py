@@ -294,9 +294,11 @@ def row_hashes(x: Tensor) -> list[bytes]:
     return hashes
 
 
-def copies_of(
-    x: Tensor,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+Copies = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""First example of each kind of equal ones, and the kind of each example."""
+
+
+def copies_of(x: Tensor) -> Copies:
     """Find duplicates: the first example of each kind, and the kind of each example.
 
     x: (n, ...) -> (k,) positions, and (n,) numbers below k, in no particular order.  -0.0 equals

@@ -125,6 +125,9 @@ def measure_scan(file: Path) -> tuple[tuple[int, ...], int]:
         return (1, 0, 0), 1
 
 
+PIXEL_DATA = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+
+
 def _count_frames(dicom: Any) -> int:
     return int(getattr(dicom, "NumberOfFrames", 1) or 1)
 
@@ -137,8 +140,15 @@ def read_scans(file: Path, most_frames: int = 1) -> list[Scan]:
     pydicom = import_optional("pydicom", "pydicom", PURPOSE)
     # pydicom raises any error for a damaged file
     with explain_errors(f"{file} could not be read as DICOM: ", of=Exception):
+        with file.open("rb") as opened:
+            if not has_mark(opened.read(len(PREAMBLE) + len(MARK))):
+                raise ValueError(
+                    "it has no DICOM header; export it as a DICOM file (Part 10)"
+                )
         _check_not_deflated(file)
         dicom = pydicom.dcmread(file)
+        if not any(name in dicom for name in PIXEL_DATA):
+            raise ValueError("it has no image, as reports have none; remove it")
         n_frames = _count_frames(dicom)
         if n_frames > most_frames:
             raise ValueError(
@@ -165,6 +175,10 @@ def _read_frame(dicom: Any, stored: npt.NDArray[Any], number: int) -> Scan:
             values = np.asarray(operations.apply_modality_lut(stored, rescale))
         if not np.isfinite(values).all():
             raise ValueError("its rescale slope or intercept is not finite; correct it")
+        if getattr(rescale, "RescaleSlope", None) == 0:
+            raise ValueError(
+                "its rescale slope is 0, which makes all pixels equal; correct it"
+            )
         physical = values.astype(np.float64)[None]
         unit = _name_unit(dicom, rescale)
         return Scan(

@@ -11,7 +11,7 @@ from typing import final
 
 from fallow.core.wording import count_noun, join_some, join_words
 from fallow.data.loaders.dicom import DICOM_FILES
-from fallow.data.loaders.text_rules import normal_name, warn_of_similar_names
+from fallow.data.loaders.text_rules import OBJECTS, normal_name, warn_of_similar_names
 from fallow.data.reading import Finding, note, warning
 
 UNLABELED_FOLDER = "unlabeled"
@@ -42,9 +42,12 @@ AFTER_SPLIT = re.compile(r"([\W_]?(set|data|images?|split))?([\W_]?\d{4})?", re.
 """Rest of such a name, as in ``training_set`` and ``val2017``."""
 RENAME = "rename the folders"
 MASK = re.compile(
-    r"(.+?)[ _.-](mask|seg|segmentation|gt|annotation|overlay|heatmap)s?", re.I
+    r"(.+?)[ _.-](mask|seg|segmentation|gt|annotation|overlay|heatmap|thumb|thumbnail|preview)s?",
+    re.I,
 )
 """Names of images that belong to another image."""
+PATIENT = re.compile(rf"(p|pat|pt|subj|sub|case|{OBJECTS})[\W_]*\d+", re.I)
+"""Names of folders of one patient or object."""
 
 
 @final
@@ -297,12 +300,15 @@ def describe_names(
 
 
 def describe_files(
-    files: Sequence[Path], labels: Sequence[str], sizes: Sequence[str]
+    files: Sequence[Path], labels: Sequence[str], shapes: Sequence[tuple[int, ...]]
 ) -> list[Finding]:
-    """Return what may be wrong with the files of the images; sizes: of each image in its file."""
+    """Return what may be wrong with the files of the images.
+
+    shapes: (channels, height, width) of each image in its file.
+    """
     return [
         *_find_unlabeled(files),
-        *_find_told_classes(files, labels, sizes),
+        *_find_told_classes(files, labels, shapes),
         *_find_masks(files),
     ]
 
@@ -347,13 +353,17 @@ def _find_patients(labels: Sequence[str], sites: Sequence[str] | None) -> list[F
     pairs = {pair for pair in zip(labels, sites, strict=True) if pair[0]}
     classes = {label for label, _ in pairs}
     n_sites = len({site for _, site in pairs})
-    if len(pairs) > len(classes) or not 1 < n_sites < len(classes):
+    if not 1 < n_sites < len(classes):
         return []
     label, site = min(pairs)
-    sentence = (
-        f"each of {len(classes):,} classes is at one site only, such as {label!r} at {site!r}: the "
-        "sites may be classes, and the classes patients"
-    )
+    if len(pairs) == len(classes):
+        where = f"{label!r} at {site!r}"
+        sentence = f"each of {len(classes):,} classes is at one site only, such as {where}"
+    elif all(map(PATIENT.fullmatch, classes)):
+        sentence = f"the {len(classes):,} classes are named as patients, such as {label!r}"
+    else:
+        return []
+    sentence += ": the sites may be classes, and the classes patients"
     return [warning(sentence, "put the images into class/*, or into site/class/*")]
 
 
@@ -378,13 +388,17 @@ FEWEST_OF_CLASS = 5
 
 
 def _find_told_classes(
-    files: Sequence[Path], labels: Sequence[str], sizes: Sequence[str]
+    files: Sequence[Path], labels: Sequence[str], shapes: Sequence[tuple[int, ...]]
 ) -> list[Finding]:
-    """Return a warning if the format or the size of a file tells the class of its image."""
+    """Return a warning if the format, size or color of a file tells the class of its image."""
     counts = Counter(filter(None, labels))
     if len(counts) < 2 or min(counts.values()) < FEWEST_OF_CLASS:
         return []
-    kinds = {"format": list(map(_name_format, files)), "size": sizes}
+    kinds = {
+        "format": list(map(_name_format, files)),
+        "size": [f"{width} x {height}" for _, height, width in shapes],
+        "color": ["gray" if channels == 1 else "color" for channels, _, _ in shapes],
+    }
     findings = []
     for what, values in kinds.items():
         pairs = {pair for pair in zip(labels, values, strict=True) if pair[0]}
@@ -421,10 +435,10 @@ def _find_masks(files: Sequence[Path]) -> list[Finding]:
     if not masks:
         return []
     sentence = (
-        f"{count_noun(len(masks), 'image')} named as the mask of another, such as "
+        f"{count_noun(len(masks), 'image')} named as the mask or a copy of another, such as "
         f"{masks[0].name}, which became an example"
     )
-    return [warning(sentence, "move the masks to another folder")]
+    return [warning(sentence, "move them to another folder")]
 
 
 def label_of(file: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
@@ -49,7 +49,7 @@ from fallow.data.loaders.pixels import (
     open_image,
     show_image,
 )
-from fallow.data.loaders.text_rules import normal_name
+from fallow.data.loaders.text_rules import normal_name, number_in
 from fallow.data.reading import Finding, ReportBytes, ignore_bytes, note, warning
 from fallow.storage.received import check_fits
 
@@ -60,7 +60,10 @@ DOUBLE = 8
 DARK = 255 / 15.9
 """Level below which all pixels of 16 bits have at most 12 bits."""
 MOST_REPORTED = 5  # damaged files
+ROUNDED = 1e-9
+"""Largest rounding error of a level of 8 bits."""
 STORED_NUMBERS = "stored numbers without a unit"
+PIXELS = "pixels without a unit"
 Pixels = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
 
 
@@ -170,8 +173,8 @@ def read_folder(
     The layout is ``site/class/*``, or ``class/*`` without sites; both also in ``train/``,
     ``val/`` and ``test/``. A folder without images is a class. Images of unusual sizes
     are resized to the most frequent size, with a note. ``notify`` receives the number of bytes
-    read. A table in the folder with the columns ``file`` and ``target``, and optionally
-    ``site``, has regression targets: images are then the files in it. ``options``: the range of
+    read. A table in the folder with the columns ``file`` and ``label``, or ``target`` for numbers,
+    and optionally ``site``, lists the images. ``options``: the range of
     physical values of DICOM images (default: chosen from the images), and whether each page of a
     file is an example, which is a group of them.
     """
@@ -187,13 +190,14 @@ def read_folder(
         raise ValueError(
             f"{folder} has images at another depth, such as "
             f"{layout.others[0].relative_to(folder).as_posix()}; put them in site/class/* or "
-            "class/*, and divided ones in train/site/class/* or train/class/* and test/class/*"
+            "class/*, and divided ones in train/site/class/* or train/class/* and test/class/*, or "
+            f"{LISTED}"
         )
     if not files:
         raise ValueError(
             f"{folder} contains no images; put them in site/class/* or "
-            f"site/{UNLABELED_FOLDER}/*, or in class/* without sites; for regression, add "
-            f"targets.csv with the columns file and target{advise_name(folder)}"
+            f"site/{UNLABELED_FOLDER}/*, or in class/* without sites, or {LISTED}"
+            f"{advise_name(folder)}"
         )
     check_classes(folder, files)
     stack = _load_files(folder, files, notify, options)
@@ -210,7 +214,6 @@ def read_folder(
         in_validation = sum(parts[0] in splits.validation for parts in folders)
         split_findings = splits.describe(in_validation)
     empty = layout.list_empty_classes(labels)
-    sizes = [_format_size(shape) for shape in stack.shapes]
     return Images(
         x=stack.x,
         labels=labels,
@@ -227,7 +230,7 @@ def read_folder(
             *split_findings,
             *layout.describe_empty(empty),
             *layout.describe_strays(folder, splits),
-            *describe_files(files, labels, sizes),
+            *describe_files(files, labels, stack.shapes),
             *stack.findings,
         ),
         physical_range=stack.physical_range,
@@ -235,16 +238,20 @@ def read_folder(
     )
 
 
+LISTED = "add a table with the columns file and label, such as labels.csv (file and target for numbers)"
+LABEL_COLUMNS = ("target", "label", "class")
+"""Columns, in lower case, of a table that lists files."""
 IN_LIST = "write numbers with a decimal point"
 
 
 def _find_list(folder: Path) -> Path | None:
-    """Return the table in the folder with files and targets, or None."""
+    """Return the table in the folder with files and their labels or targets, or None."""
     from fallow.data.loaders.table_files import read_file
 
     listed = []
     for file in list_files(folder, "*.csv"):
-        if {"file", "target"} <= read_file(file).columns.keys():
+        columns = read_file(file).columns
+        if "file" in columns and _name_label(columns) is not None:
             listed.append(file)
     if len(listed) > 1:
         raise ValueError(
@@ -254,10 +261,15 @@ def _find_list(folder: Path) -> Path | None:
     return next(iter(listed), None)
 
 
+def _name_label(columns: Iterable[str]) -> str | None:
+    """Return the column with the labels of files, or None."""
+    return next((name for name in columns if name.lower() in LABEL_COLUMNS), None)
+
+
 def _read_listed(
     folder: Path, table: Path, notify: ReportBytes, options: LoadOptions
 ) -> Images:
-    """Read the images in a table, with their targets."""
+    """Read the images in a table, with their targets, or with their classes as texts."""
     from fallow.data.loaders.table_files import read_file
 
     cells = read_file(table)
@@ -265,12 +277,18 @@ def _read_listed(
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise ValueError(f"{table} lists {twice[0]!r} more than once; leave one line")
-    targets = cells.numbers("target")
+    label = _name_label(cells.columns)
+    assert label is not None  # noqa: S101 - the table was chosen by it
+    targets = None
+    words = "labels"
+    labels: list[str] = []
+    if label == "target":
+        targets = cells.numbers(label)
     if targets is None:
-        raise ValueError(
-            f"{table}: the column 'target' contains texts; give numbers, or for classes "
-            "folders with their names"
-        )
+        labels = cells.texts(label)
+        _check_listed(labels, label, table)
+    else:
+        words = "regression targets"
     files = [folder / name for name in names]
     for name, file in zip(names, files, strict=True):
         is_inside = file.resolve().is_relative_to(folder.resolve())
@@ -285,14 +303,14 @@ def _read_listed(
     at = list(stack.file_of)
     return Images(
         x=stack.x,
-        labels=(),
-        targets=targets[at],
+        labels=tuple(labels[file] for file in at) if labels else (),
+        targets=None if targets is None else targets[at],
         sites=None if sites is None else tuple(sites[file] for file in at),
         names=name_pages([names[file] for file in at], at),
         groups=stack.choose_groups(options.group),
         findings=(
             *([] if options.group else stack.suggest_groups()),
-            note(f"regression targets were read from {table.name}"),
+            note(f"{words} were read from {table.name}"),
             *(
                 replace(doubt, fix=IN_LIST)
                 for doubt in cells.marks.warn_of_doubt(table.name)
@@ -302,6 +320,16 @@ def _read_listed(
         physical_range=stack.physical_range,
         unit=stack.unit,
     )
+
+
+def _check_listed(labels: Sequence[str], column: str, table: Path) -> None:
+    """Raise ValueError if targets are numbers and texts."""
+    are_numbers = {number_in(label) is not None for label in labels if label}
+    if column == "target" and len(are_numbers) > 1:
+        raise ValueError(
+            f"{table}: in the column {column!r}, some labels are numbers and others texts; give "
+            "numbers for regression, or names of classes in a column label"
+        )
 
 
 def _load_files(
@@ -435,6 +463,7 @@ def _read_each(
     changes: Counter[str] = Counter()
     errors: dict[Path, str] = {}
     units: dict[str, Path] = {}  # of DICOM images, with the first file of each
+    plain: Path | None = None  # first file that is no DICOM image
     for number, (file, n_bytes) in enumerate(zip(files, sizes, strict=True)):
         try:
             pages = _read_pages(file, channels, most_pages)
@@ -445,14 +474,16 @@ def _read_each(
             continue
         for image, changed in pages:
             owners.append(image.owners if isinstance(image, Scan) else {})
-            if isinstance(image, Scan):
+            if not isinstance(image, Scan):
+                plain = plain or file
+            else:
                 units.setdefault(image.unit or STORED_NUMBERS, file)
                 if image.is_padding is not None:
                     changed = (*changed, "with padding (PixelPaddingValue), which is black")
                 if image.window is not None:
                     windows[image.window] += 1
                 if image.unit is None:
-                    image = image.values
+                    image = _drop_fractions(image.values)
                 elif physical_range is not None:
                     image = image.scale(physical_range)
             if size is not None and not isinstance(image, Scan):
@@ -467,6 +498,8 @@ def _read_each(
     findings = []
     for change, times in changes.items():
         findings.append(note(f"{count_noun(times, 'image')} {change}"))
+    if plain is not None and {*units} - {STORED_NUMBERS}:
+        units[PIXELS] = plain
     _check_units(units, physical_range)
     findings += _note_windows(windows, units, physical_range)
     unit = next(iter(units), STORED_NUMBERS)
@@ -509,6 +542,14 @@ def _note_windows(
         f"often {low:g} to {high:g}), which was not applied: all images have one range"
     )
     return [note(sentence, fix)]
+
+
+def _drop_fractions(levels: npt.NDArray[np.float64]) -> Pixels:
+    """Return levels as whole numbers if they are, as those of 8 bits."""
+    whole = np.rint(levels)
+    if np.abs(whole - levels).max(initial=0.0) > ROUNDED:
+        return levels
+    return whole.astype(np.uint8)
 
 
 def _finish_scan(

@@ -31,8 +31,17 @@ from fallow.core.missing import Missing
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import count_noun
 from fallow.data.catalog.named import load, load_outline, load_path
-from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak, drop_leaks
+from fallow.data.dataset import (
+    BLOCK,
+    Copies,
+    Dataset,
+    check_finite,
+    check_leak,
+    copies_of,
+    drop_leaks,
+)
 from fallow.data.loaders.archive import read_arrays
+from fallow.data.loaders.folders import list_files
 from fallow.data.loaders.giveaways import find_giveaways
 from fallow.data.loaders.images import read_folder
 from fallow.data.loaders.labels import TaskChoice, encode_labels, encode_test_labels
@@ -385,8 +394,8 @@ def from_folder(
     most frequent size, with a note. Examples are named by their paths below the folder.
     ``notify`` receives the number of bytes read. Needs pillow.
 
-    A table in the folder with the columns ``file`` and ``target``, and optionally ``site``,
-    has regression targets: images are then the files in it, and an empty target is
+    A table in the folder with the columns ``file`` and ``label``, and optionally ``site``, lists
+    the images and their classes; with ``target``, their regression targets. An empty cell is
     unlabeled. Raises ValueError with the file if an image cannot be read.
     """
     folder = find_existing(path)
@@ -478,8 +487,8 @@ def open_dataset(
             f"{file} is not a dataset that Fallow can read; give a table "
             f"({', '.join(TABLES)}), a .npz file or a folder of images{advise_name(file)}"
         )
-    check_applies(file, kind, options)
     if kind in ("table", "workbook"):
+        check_applies(file, kind, options)
         require_label(file, options)
         return from_table(file, options, notify=notify)
     if not list_given(options):
@@ -487,8 +496,22 @@ def open_dataset(
         if named is not None:
             return named
     if file.is_dir():
+        _check_no_tables(file)
+    check_applies(file, kind, options)
+    if file.is_dir():
         return from_folder(file, options, notify=notify)
     return from_npz(file, options)
+
+
+def _check_no_tables(folder: Path) -> None:
+    """Raise ValueError for a folder of tables, also in folders such as ``site=basel``."""
+    files = [*list_files(folder, "*"), *list_files(folder, "*/*")]
+    tables = [file for file in files if file.suffix.lower() in TABLES]
+    if tables and len(tables) == len(files):
+        raise ValueError(
+            f"{folder} has tables, such as {tables[0].relative_to(folder).as_posix()}; join them "
+            "to one file with a column of the site, or give one of them"
+        )
 
 
 def find_kind(file: Path) -> Kind:
@@ -581,13 +604,16 @@ def _build_dataset(
 ) -> Dataset:
     """Create the dataset with the given test examples, or hold some out."""
     is_given = aside is not None
+    findings = [*facts.findings]
     if aside is None:
         if facts.missing is None:  # while all examples are available for counting
             check_finite(facts.name, "rows", rows.x, facts.columns)
         groups = None
         if rows.groups is not None:
             groups = np.unique(rows.groups, return_inverse=True)[1]
-        train, test = hold_out(facts.name, rows.x, rows.y, groups)
+        copies = copies_of(rows.x)
+        findings += _warn_of_two_labels(rows, copies)
+        train, test = hold_out(facts.name, rows.x, rows.y, groups, copies)
         rows, aside = rows.part(train, test)
     site_names, site, site_test = _number_names(rows.sites, aside.sites)
     _, group, group_test = _number_names(rows.groups, aside.groups)
@@ -605,7 +631,7 @@ def _build_dataset(
         groups_test=group_test,
         columns=facts.columns,
         ids=rows.ids,
-        findings=(*facts.findings, *_check_groups(rows, aside)),
+        findings=(*findings, *_check_groups(rows, aside)),
         missing=facts.missing,
         offsets=facts.offsets,
         reading=facts.reading,
@@ -620,6 +646,33 @@ def _build_dataset(
     elif is_given:  # duplicates are held out together
         check_leak(dataset)
     return dataset
+
+
+FEW_COPIES = 0.1
+"""Share of equal rows of a table up to which they are copies and no coincidence."""
+
+
+def _warn_of_two_labels(rows: _Rows, copies: Copies) -> list[Finding]:
+    """Return a warning of equal examples that have different classes."""
+    first, kind = copies
+    n_copies = len(kind) - len(first)
+    is_table = rows.x.ndim == 2
+    if rows.y.dtype.kind != "i" or not n_copies:
+        return []
+    if is_table and n_copies > FEW_COPIES * len(kind):
+        return []
+    other = first[kind]  # an equal example of each
+    differs = (rows.y != rows.y[other]) & (rows.y >= 0) & (rows.y[other] >= 0)
+    at = np.flatnonzero(differs)
+    if not len(at):
+        return []
+    pair = sorted((int(at[0]), int(other[at[0]])))
+    names = f"rows {pair[0] + 1} and {pair[1] + 1}"
+    if rows.ids is not None:
+        names = f"{rows.ids[pair[0]]} and {rows.ids[pair[1]]}"
+    are = "example is" if len(at) == 1 else "examples are"
+    sentence = f"{len(at):,} {are} equal to another one with another label: {names}"
+    return [Finding("warning", sentence, "correct their labels", is_doubtful=is_table)]
 
 
 def _settle_names(

@@ -226,6 +226,8 @@ def open_image(source: Path | BytesIO, purpose: str) -> Iterator[Any]:  # an ima
             with images.open(source, formats=FORMATS) as image:
                 yield image
     except unidentified as error:
+        if isinstance(source, Path) and not source.stat().st_size:
+            raise ImageError("the file is empty") from error
         raise ImageError(f"its format is not supported ({', '.join(FORMATS)})") from error
     # Pillow's errors: for a size that a few bytes can claim, and for damaged files
     except (images.DecompressionBombError, *DAMAGED) as error:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from fallow.core.streams import seed_of
-from fallow.data.dataset import copies_of
+from fallow.data.dataset import Copies, copies_of
 from fallow.data.partition.base import (
     FloatArray,
     IntArray,
@@ -44,7 +44,11 @@ def draw_stratified(
 
 
 def hold_out(
-    name: str, x: Tensor, y: npt.NDArray[np.generic], groups: IntArray | None = None
+    name: str,
+    x: Tensor,
+    y: npt.NDArray[np.generic],
+    groups: IntArray | None = None,
+    copies: Copies | None = None,
 ) -> tuple[IntArray, IntArray]:
     """Return sorted (training, test) positions for a dataset without a test set.
 
@@ -52,10 +56,10 @@ def hold_out(
     Duplicates stay on one side, so no test example is also a training example.  An example with an
     unlabeled duplicate (-1 or NaN) stays in the training set.  With ``groups``, (n,), whole groups
     are drawn, stratified by their most frequent class; a group with an unlabeled example stays in
-    the training set.
+    the training set.  copies: those of ``x``, if they are known.
     """
     # first duplicate of each distinct example, and the distinct example of each
-    first, copy_of = copies_of(x)
+    first, copy_of = copies or copies_of(x)
     labels = y[first]
     if groups is not None:
         copy_of = join_groups(copy_of, groups)
