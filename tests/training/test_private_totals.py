@@ -330,6 +330,10 @@ def test_runs_that_differ_in_noise_alone_do_not_share_a_phase(tmp_path: Any) -> 
         ({"balance": "class"}, "exact counts of classes"),
         ({"passes": 2}, "exact means of labeled examples"),
         ({"local_head": "own"}, "exact examples of the site"),
+        (
+            {"unlabeled": "auto"},
+            "exact sums over all examples, which are not private; omit unlabel",
+        ),
     ],
 )
 def test_what_reads_exact_rows_is_refused_in_one_sentence(

@@ -178,10 +178,10 @@ class ClosedForm:
     delta : float, optional
         δ of differential privacy, with ``privacy.epsilon``.  It protects one example and its label
         in the model.  Sites add Gaussian noise to their contribution, once per end of labeling.
-    unlabeled : {"auto", "off"}
-        Self-training with unlabeled examples.  "auto": for classes, with ten features per class and
-        without ``delta``; its weight follows from the number of labels or five-fold
-        cross-validation.
+    unlabeled : {"auto", "off"}, optional
+        Self-training with unlabeled examples.  "auto": for classes and with ten features per class;
+        its weight follows from the number of labels or five-fold cross-validation.  None: "auto",
+        and "off" with ``delta``, whose noise does not cover it.
     label_ranks : bool
         Each site ranks its own labels by suspicion and keeps the ranking
         (``federation.checked_labels``).  Sites receive the solutions a second time, with λ.
@@ -251,7 +251,7 @@ class ClosedForm:
     delta: Annotated[float, DELTA] | None = (
         None  # δ; usually 1e-5, well below 1 / number of labels
     )
-    unlabeled: Literal["auto", "off"] = "auto"
+    unlabeled: Literal["auto", "off"] | None = None
     label_ranks: bool = False
 
     contract: ClassVar[Contract] = Contract(
@@ -289,12 +289,13 @@ class ClosedForm:
     def _check_private(self, delta: float) -> None:
         """Raise ValueError for settings that noise cannot protect."""
         not_private = {
-            "balance": ("none", "exact counts of classes"),
-            "passes": (1, "exact means of labeled examples"),
-            "local_head": ("common", "exact examples of the site"),
+            "balance": (("none",), "exact counts of classes"),
+            "passes": ((1,), "exact means of labeled examples"),
+            "local_head": (("common",), "exact examples of the site"),
+            "unlabeled": ((None, "off"), "exact sums over all examples"),
         }
-        for name, (only, reads) in not_private.items():
-            if getattr(self, name) != only:
+        for name, (private, reads) in not_private.items():
+            if getattr(self, name) not in private:
                 raise ValueError(
                     f"ClosedForm's {name} is {getattr(self, name)!r} and its delta "
                     f"{delta:g}: this needs {reads}, which are not private; omit {name}, "
@@ -329,7 +330,7 @@ class ClosedForm:
     @property
     def learns_unlabeled(self) -> bool:
         """Whether unlabeled examples may be used."""
-        return self.unlabeled == "auto" and self.delta is None
+        return self.unlabeled != "off" and self.delta is None
 
     def narrowed_to(self, features: int, classes: int) -> ClosedForm:
         """Return the algorithm without self-training if the data do not allow it."""
