@@ -14,12 +14,19 @@ from typing import Any
 import pytest
 import torch
 
+from fallow.core.events import Event
 from fallow.core.messages import Request, Step
+from fallow.deployment.coordinator.program import set_run_aside
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.releases import NAME
 from fallow.privacy.ledger import Released
+from fallow.privacy.settings import Privacy
+from fallow.settings.config import ExperimentConfig
+from fallow.settings.spec import Spec
 from fallow.storage.errors import StorageError
+from fallow.study.study_run import StudyRun
 from tests.deployment.hosts import RUN, SECOND, Leader, agreement, folder
+from tests.deployment.simulations import NAMES, federation, rows
 from tests.experiment.crash import KILLED, start_child, wait_for_child
 from tests.keys import key_of
 
@@ -480,3 +487,64 @@ def test_a_new_second_book_survives_a_power_cut_with_its_name(
     monkeypatch.setattr(os, "fsync", watch_fsync)
     Ledger(tmp_path / "ledger.sqlite", "north", 3, None, epsilon=1.0).close()
     assert synced[-1:] == [True]
+
+
+# -- three sites under secure aggregation -------------------------------------------------------
+
+
+@pytest.mark.long
+def test_a_restored_ledger_of_three_sites_names_the_command_that_keeps_all_labels(
+    tmp_path: Path,
+) -> None:
+    config = ExperimentConfig(
+        "hospitals",
+        model=Spec("linear"),
+        encoder=Spec("identity"),
+        training=Spec("closed-form", {"unlabeled": "off"}),
+        strategy=Spec("random"),
+        privacy=Privacy(secure_sum=True),
+        initial=5,
+        budget=4,
+        rounds=1,
+        score_rounds=1,
+        cycles=1,
+    )
+    simulation = federation(tmp_path, config, rows(NAMES[:3]))
+    chur = simulation.sites["chur"]
+    refusals: list[str] = []
+
+    def restore_once(event: Event) -> None:
+        simulation.label(event)
+        if event["event"] == "labels" and event["step"] == "0/query" and not refusals:
+            simulation.ledgers["chur"].close()
+            for end in ("-wal", "-shm"):
+                (chur.path / f"ledger.sqlite{end}").unlink(missing_ok=True)
+            shutil.copyfile(chur.path / "ledger-backup.sqlite", chur.ledger_path)
+            simulation.transport.alive["chur"] = simulation.host("chur")
+        elif event["event"] == "refused":
+            refusals.append(str(event["reason"]))
+            raise KeyboardInterrupt  # a person stops the coordinator
+
+    with pytest.raises(KeyboardInterrupt):
+        simulation.program(restore_once).go()
+    assert "secure aggregation needs 3 sites" in refusals[0]
+    assert "'fallow coordinate start FOLDER --new-run'" in refusals[0]
+    assert refusals[0].endswith("no label in a ledger is lost")
+
+    ledgers = simulation.ledgers
+    before = {
+        site: {label.row for label in own} for site, own in simulation.labels().items()
+    }
+    assert len(before["chur"]) == 5  # those of its backup
+    for site in ("basel", "davos"):  # also labels of the cycle that was interrupted
+        before[site] |= {task.row for task in ledgers[site].tasks(state="answered")}
+        assert len(before[site]) == 9
+    run = StudyRun(str(simulation.agreement.config.strategy), simulation.agreement.seed)
+    coordinator = simulation.coordinator_folder
+    assert set_run_aside(coordinator, run.folder(coordinator)) is not None
+    assert simulation.program().go()
+    after = simulation.labels()
+    for site, labeled in before.items():
+        assert labeled <= {label.row for label in after[site]}
+        assert len(after[site]) == 9
+    simulation.close()

@@ -399,7 +399,7 @@ class Host:
         if self._agreement.config.privacy.secure_sum and left < SMALLEST:
             return (
                 f"begin a new run, because secure aggregation needs {SMALLEST} sites: {again}; "
-                "no label is lost"
+                "no label in a ledger is lost"
             )
         return (
             f"proceed without this site until a new run ({again}), which keeps its labels"
