@@ -456,7 +456,7 @@ def test_an_example_that_leaves_between_passes_is_in_no_later_sum() -> None:
     site = view()
     start(site, 1)
     before = soft_labels(site, 1)
-    site._site.excluded[[0, LABELED]] = True  # one with a label and one without
+    site._site.leave([0, LABELED])  # one with a label and one without
     after = soft_labels(site, 1)
     for name in ("guessed", "smoothed", "targets"):
         assert float(before[name].sum()) == pytest.approx(LABELED + UNLABELED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -193,16 +193,11 @@ def hold_back_fresh(simulation: Simulation, cycle: int, r: int) -> Iterator[None
     if not simulation.config.fresh_first or cycle == 0 or r > 0:
         yield
         return
-    before = [(site, site.is_validation.clone()) for site in simulation.members.values()]
-    try:
+    with ExitStack() as stack:
         for site in simulation.members.values():
             labels = site.store.load_labels(site.id)
-            fresh = find_fresh(labels, cycle, site.groups)
-            site.is_validation[fresh] = True
+            stack.enter_context(site.hold_back(find_fresh(labels, cycle, site.groups)))
         yield
-    finally:
-        for site, mask in before:
-            site.is_validation = mask
 
 
 def cohort_of(simulation: Environment, cycle: int, r: int) -> tuple[SiteId, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import NamedTuple, final
@@ -144,6 +145,8 @@ class LocalSite:
             )
         self._seen: Tensor | SeenRows | None = None
         self._gathered: dict[str, Gathered] = {}
+        self._labeled: Tensor | None = None
+        self._classes: Tensor | None = None  # labels of classification
         if self.cases is not None and self.predictions is not None:
             self.predictions = self.cases.average(self.predictions)
         self.excluded = torch.zeros(self.size, dtype=torch.bool)
@@ -227,8 +230,14 @@ class LocalSite:
 
     @property
     def labeled(self) -> Tensor:
-        """Return the positions of the training examples, ascending."""
-        return (self.bought & ~self.is_validation & ~self.excluded).nonzero().squeeze(1)
+        """Return the positions of the training examples, ascending.
+
+        The same tensor is returned until a label comes or leaves.
+        """
+        if self._labeled is None:
+            used = self.bought & ~self.is_validation & ~self.excluded
+            self._labeled = used.nonzero().squeeze(1)
+        return self._labeled
 
     @property
     def validation(self) -> Tensor:
@@ -238,7 +247,12 @@ class LocalSite:
     @property
     def labels(self) -> Tensor:
         """Return the labels of the training examples in model form."""
-        return self.targets(self.labeled)
+        if self._classes is None:
+            labels = self.targets(self.labeled)
+            if not self.parts.classes:  # their unit may change
+                return labels
+            self._classes = labels
+        return self._classes
 
     def targets(self, rows: Tensor) -> Tensor:
         """Return labels in model form: class IDs, or numbers scaled with the agreed units."""
@@ -262,6 +276,7 @@ class LocalSite:
 
     def _enter(self, labels: Sequence[Label]) -> None:
         """Add labels with their folds."""
+        self._renew()
         for label in labels:
             assert label.fold is not None  # noqa: S101 - it was just assigned
             self.fold[label.row] = label.fold
@@ -302,6 +317,25 @@ class LocalSite:
         """Exclude exactly these examples from the unlabeled pool, training and validation."""
         self.excluded = torch.zeros_like(self.excluded)
         self.excluded[list(rows)] = True
+        self._renew()
+
+    @contextmanager
+    def hold_back(self, rows: Sequence[int]) -> Iterator[None]:
+        """Use these labeled examples for validation; the ledger does not change."""
+        before = self.is_validation
+        self.is_validation = before.clone()
+        self.is_validation[list(rows)] = True
+        self._renew()
+        try:
+            yield
+        finally:
+            self.is_validation = before
+            self._renew()
+
+    def _renew(self) -> None:
+        """Find the training examples again, because labels or excluded examples change."""
+        self._labeled = None
+        self._classes = None
 
     def remember(self, name: str, state: State | None) -> None:
         """Store a state until the cycle ends; None deletes it."""
@@ -341,7 +375,7 @@ class LocalSite:
         If training does not start from the received model, that model becomes the teacher.
         """
         rows = self.labeled
-        labels = self.targets(rows)
+        labels = self.labels
         name = (step.function, request.cycle, request.round)
         streams = partial(named_stream, self.parts.seed, self.id, name)
         training_config = step.training_config or TrainingConfig()

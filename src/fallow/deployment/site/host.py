@@ -645,14 +645,12 @@ class Host:
     def _hold_back_new_labels(self, site: LocalSite, request: Request) -> Iterator[None]:
         """Hold out new labels for validation in the first round after a query (``fresh_first``)."""
         is_first_round = request.key.step == "round" and request.key.round == 0
-        before = site.is_validation.clone()
+        fresh: list[int] = []
         if self._agreement.config.fresh_first and request.cycle and is_first_round:
             labels = self._ledger.store.load_labels(site.id)
-            site.is_validation[find_fresh(labels, request.cycle, site.groups)] = True
-        try:
+            fresh = find_fresh(labels, request.cycle, site.groups)
+        with site.hold_back(fresh):
             yield
-        finally:
-            site.is_validation = before
 
 
 def rows_to_score(agreement: Agreement, tests: SiteRows | None) -> tuple[Tensor, Tensor]:
