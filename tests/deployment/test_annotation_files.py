@@ -172,7 +172,7 @@ def test_nifti_masks_have_the_size_and_the_labels_of_their_images(tmp_path: Path
     outcome = take(queue, masks, partial=True)
     assert outcome.recorded == 1
     assert "the number 3" in str(outcome.refused)
-    assert "it is one image" in str(outcome.refused)
+    assert "3 slices and the example has 1" in str(outcome.refused)
     (masks / "scan-3.nii").write_bytes(nifti([1] * n, shape=(HEIGHT, WIDTH)))
     write_mask(masks, "scan-1.png")
     refused = str(take(queue, masks).refused)

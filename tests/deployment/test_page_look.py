@@ -13,6 +13,7 @@ import pytest
 from fallow.deployment.labeling_page.texts import KEYS, RESERVED, hot_keys
 from tests.deployment.browser import browser_test, chromium
 from tests.deployment.label_queues import DIGITS, enter, make_queue, picture_rows, running
+from tests.deployment.test_case_rows import SCANS, read_scans
 from tests.deployment.test_page_keyboard import fits, page_of, press
 
 WIDTHS = [1280, 390]
@@ -56,6 +57,37 @@ def test_a_row_of_a_table_has_no_such_controls(tmp_path: Path) -> None:
     browser = enter(make_queue(tmp_path))
     browser.get()
     assert "look" not in browser.shown.text
+
+
+@browser_test
+@pytest.mark.parametrize("width", WIDTHS)
+def test_slices_of_a_case_are_shown_one_at_a_time_and_labeled_together(
+    chromium: Any, tmp_path: Path, width: int
+) -> None:
+    queue = make_queue(tmp_path, SCANS, read_scans(tmp_path), asked=(2, 1))
+    with running(queue, "Ann") as access:
+        page, wrong = page_of(chromium, width, access.address)
+
+        def read_shown() -> tuple[str, int]:
+            number = page.locator("figure:visible img").get_attribute("src")
+            return str(number), page.locator("figure:visible").count()
+
+        assert read_shown() == ("/picture/2/2", 1)
+        assert page.locator(".slice").inner_text() == "3 / 5"
+        for key in ["ArrowRight"] * 4:  # the last slice does not open the next example
+            page.keyboard.press(key)
+        assert read_shown() == ("/picture/2/4", 1)
+        page.keyboard.press("+")
+        page.keyboard.press("ArrowLeft")  # moves the zoomed image
+        assert read_shown() == ("/picture/2/4", 1)
+        page.keyboard.press("Escape")
+        page.locator("[type=range]").fill("1")
+        assert read_shown() == ("/picture/2", 1)
+        assert fits(page)
+        page.screenshot(path=tmp_path / f"slices-{width}.png", full_page=True)
+        press(page, "1")  # with the focus on the slider
+        assert queue.ledger.count("answered") == 1
+        assert not wrong
 
 
 @browser_test

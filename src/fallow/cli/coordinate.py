@@ -102,7 +102,7 @@ def init(
     from fallow.deployment.site.agreement_text import describe_planned
     from fallow.deployment.study_file import SECURE_SUM, SUMS, names_secure_sum
     from fallow.deployment.toml import parse_duration
-    from fallow.experiment.methods import is_untrained
+    from fallow.experiment.methods import is_untrained, with_pages
     from fallow.settings.config import with_settings
     from fallow.settings.sums import describe_sums, with_sums
 
@@ -134,6 +134,7 @@ def init(
         texts=opt.split_names(text),
         trains=not is_untrained(chosen),
         notify=left_out.append,
+        options=with_pages(chosen, chosen),
     )
     waits = Timeouts(
         timeout=parse_duration(timeout, "timeout"),

@@ -223,7 +223,7 @@ def init(
         study=made.agreement.name,
         digest=made.agreement.digest,
         fingerprint=fingerprint(made.joined),
-        rows=len(made.rows.x),
+        rows=len(made.rows.ids),
         labeled=made.rows.labeled,
         limit=made.settings.limit,
     )

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.limits import Limits, NonNegativeInt, check_limits
+from fallow.core.load_options import DEFAULTS
 from fallow.core.names import (
     BUILT_IN,
     Distribution,
@@ -31,7 +32,7 @@ from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
 from fallow.encoders.auto import Auto, is_photo
 from fallow.experiment.encoding import encoder_for_texts
-from fallow.experiment.methods import is_untrained, joins_groups
+from fallow.experiment.methods import is_untrained
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardized
 from fallow.privacy.settings import SMALLEST, check_targets
@@ -163,10 +164,6 @@ class Agreement:
             raise ValueError(
                 f"schema.classes is {list(self.schema.classes)}, and training "
                 f"{self.config.training} needs two classes; name them, or set training=none"
-            )
-        if joins_groups(self.config):
-            raise ValueError(
-                f"training is {self.config.training}, which only simulations support; omit cases"
             )
         self.plan.check_task(len(self.schema.classes))
         check_budgets(self.plan, self.config.purchases)
@@ -489,6 +486,8 @@ def at_sites(
         data=name,
         label=None,
         site=None,
+        group=None,
+        pages=DEFAULTS.pages,
         task=schema.task,
         rows=None,
         test_rows=None,

@@ -182,7 +182,7 @@ class Annotators:
     def hello(self, at: LabelingView) -> Values:
         """Register the site with the data that the coordinator needs to start."""
         reply: Values = {
-            "rows": len(at.site.x),
+            "rows": at.site.size,
             "test": len(at.y),
             **_count_labels(at.site),
             "schema": at.agreement.schema.digest,

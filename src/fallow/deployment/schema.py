@@ -15,6 +15,7 @@ import torch
 from pydantic import Field, ValidationError, with_config
 
 from fallow.core.kinds import show_value
+from fallow.core.load_options import DEFAULTS, LoadOptions
 from fallow.core.missing import Missing, name_buckets, name_marks
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wrong_values import describe_wrong_value
@@ -430,6 +431,7 @@ def schema_of(
     texts: Sequence[str] = (),
     trains: bool = True,
     notify: Callable[[str], None] = _say_nothing,
+    options: LoadOptions = DEFAULTS,
 ) -> Schema:
     """Infer the schema of example data.
 
@@ -442,12 +444,12 @@ def schema_of(
     ``classes`` lists the class names if some have no example. With ``needs_whole``, no column may
     be empty, because sites drop incomplete rows or models cannot use them. With ``trains`` false,
     columns of given predictions are no features, and examples without labels have the class
-    "done". Raises ValueError if no
-    schema can be inferred.
+    "done". ``options``: ``group``, a column that is no feature, and ``pages`` of images. Raises
+    ValueError if no schema can be inferred.
     """
     file = find_existing(path)
     if file.is_dir():
-        pictures = read_pictures(file)
+        pictures = read_pictures(file, options=options)
         names = {*pictures.labels, *pictures.empty_classes} - {""}
         values = classes or tuple(sorted(names))
         if not values and not trains:
@@ -488,6 +490,7 @@ def schema_of(
         needs_whole=needs_whole,
         texts=texts,
         trains=trains,
+        group=options.group,
         notify=notify,
     )
 
@@ -509,6 +512,7 @@ def _schema_of_table(
     needs_whole: bool,
     texts: Sequence[str],
     trains: bool,
+    group: str | None,
     notify: Callable[[str], None],
 ) -> Schema:
     from fallow.data.loaders.cells import labels_of
@@ -517,7 +521,10 @@ def _schema_of_table(
 
     table = read_file(file)
     is_bare = not trains and label not in table.columns
-    for name in texts if is_bare else (label, *texts):
+    named = [*texts] if is_bare else [label, *texts]
+    if group is not None:
+        named.append(group)
+    for name in named:
         require_known(name, table.columns, f"{file.name} has no column {name!r}")
     for name in texts:
         if name in (label, ids):
@@ -539,7 +546,7 @@ def _schema_of_table(
     columns: list[Column] = []
     reasons: list[str] = []
     for name, cells in table.columns.items():
-        if name in (label, ids):
+        if name in (label, ids, group):
             continue
         if name in texts:
             columns.append(Column(name, text=True))

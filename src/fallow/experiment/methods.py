@@ -19,6 +19,7 @@ from fallow import strategies, training
 from fallow.core.build import build, find
 from fallow.core.contract import Untrained
 from fallow.core.kinds import show_value
+from fallow.core.load_options import LoadOptions
 from fallow.core.methods import DataDependentTraining, Method, Methods, Query
 from fallow.core.model_vectors import Layout
 from fallow.core.names import OWN, NamePolicy, own_class, spell_class
@@ -219,6 +220,11 @@ def is_untrained(config: ExperimentConfig) -> bool:
 def joins_groups(config: ExperimentConfig) -> bool:
     """Return whether all rows of a group are one case, which is selected and annotated."""
     return is_untrained(config) and config.training.fields.get("cases", "row") == "group"
+
+
+def with_pages(config: ExperimentConfig, options: LoadOptions) -> LoadOptions:
+    """Return the options of a folder of images: if groups are cases, a file is one of its pages."""
+    return replace(options, pages="each") if joins_groups(config) else options
 
 
 def check_cases(config: ExperimentConfig, *, has_groups: bool) -> None:

@@ -42,7 +42,7 @@ class Picture:
 
 
 def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
-    """Return one of a row's images, or None if there is none.
+    """Return one of a row's images, or of the rows of a case, or None if there is none.
 
     The file is sent unchanged if browsers show the same pixels as the network reads. Otherwise
     these are sent as PNG. A row of shape (channels, h, w) without a file is drawn, and so is a DICOM
@@ -51,6 +51,9 @@ def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
     Raises ValueError if the file is missing, is not an image, or has changed since the site
     started.
     """
+    if rows.each is not None:
+        own = rows.of_case[row]
+        return picture(rows.each, own[view]) if view < len(own) else None
     files = rows.files(row)
     if not files:
         drawn = _views_of(rows.x[row])
@@ -96,7 +99,11 @@ def sizes(rows: SiteRows, row: int) -> list[tuple[int, int]]:
     """Return the width and height in pixels of each image of a row, or [] without images.
 
     Rows without a file are images if they have the shape of one image or of two side by side.
+    The images of a case have the size of the first, as only one of them is shown.
     """
+    if rows.each is not None:
+        own = rows.of_case[row]
+        return sizes(rows.each, own[0])[:1] * len(own)
     files = rows.files(row)
     if files:
         return [_size_of_file(rows, row, view) for view in range(len(files))]

@@ -35,6 +35,7 @@ from fallow.deployment.labeling_page.languages import (
 )
 from fallow.deployment.labeling_page.pictures import SMALL, sizes
 from fallow.deployment.ledger.labeling_tasks import LabelAnswer, LabelingTask
+from fallow.deployment.site.rows import ReadableRow
 from fallow.deployment.site.settings import LANGUAGES
 
 HERE = Path(__file__).parent
@@ -108,6 +109,19 @@ class CycleCounts(TypedDict):
     summary: str
     deadline: str | None
     conflicts: int
+
+
+class ReadableExample(TypedDict):
+    """An example as annotators see it.
+
+    ``pictures``: width, height and number of each image. ``is_small``: they are enlarged. ``is_stack``:
+    slices of a case, of which one is shown at a time. ``cells``: of a table.
+    """
+
+    pictures: list[tuple[int, int, int]]
+    is_small: bool
+    is_stack: bool
+    cells: ReadableRow | tuple[()]
 
 
 Context = dict[str, object]
@@ -380,9 +394,11 @@ class Views:
         """Return the nearest labeled rows in readable form."""
         result: list[Context] = []
         for other, value in self.queue.list_similar(row):
-            result.append(
-                {"row": other, "label": self.queue.label(value), **self._row(other)}
-            )
+            shown = self._row(other)
+            if shown["is_stack"]:
+                middle = (len(shown["pictures"]) - 1) // 2
+                shown["pictures"] = shown["pictures"][middle : middle + 1]
+            result.append({"row": other, "label": self.queue.label(value), **shown})
         return result
 
     def _guess(self, row: int, *, is_shown: bool, is_hidden: bool) -> Context:
@@ -399,14 +415,17 @@ class Views:
             sentence = texts.describe_guess(self.queue.schema, "global", *guess)
         return {"can_guess": space is not None and space.has_model, "guess": sentence}
 
-    def _row(self, row: int) -> Context:
+    def _row(self, row: int) -> ReadableExample:
         """Return a row in readable form: images with their sizes, or table cells."""
-        pictures = sizes(self.queue.rows, row)
-        if not pictures:
-            cells = self.queue.describe_row(row)
-            return {"pictures": [], "is_small": False, "cells": cells}
-        is_small = all(max(in_pixels) <= SMALL for in_pixels in pictures)
-        return {"pictures": pictures, "is_small": is_small, "cells": ()}
+        pictures: list[tuple[int, int, int]] = []
+        for number, (width, height) in enumerate(sizes(self.queue.rows, row)):
+            pictures.append((width, height, number))
+        return {
+            "pictures": pictures,
+            "is_small": all(max(in_pixels[:2]) <= SMALL for in_pixels in pictures),
+            "is_stack": self.queue.rows.each is not None and len(pictures) > 1,
+            "cells": () if pictures else self.queue.describe_row(row),
+        }
 
     def _distinct_answers(self, asked: LabelingTask) -> Context:
         """Return the distinct labels of a task, encoded for forms and in texts."""

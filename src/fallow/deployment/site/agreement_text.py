@@ -14,7 +14,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.rows import SiteRows
 from fallow.deployment.site.settings import Settings
 from fallow.deployment.toml import format_duration
-from fallow.experiment.methods import is_untrained
+from fallow.experiment.methods import is_untrained, joins_groups
 from fallow.measurements.meter import (
     Exposure,
     can_be_read,
@@ -175,6 +175,8 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
     model = f"model {config.model}, trained by {config.training}"
     if is_untrained(config):
         model = "no model is trained"
+    if joins_groups(config):
+        model += "; all rows of a group are one example"
     lines = [
         f"study {agreement.name}, sites: {', '.join(agreement.sites)}",
         f"{model}; query strategy {config.strategy}",
@@ -293,7 +295,7 @@ def list_foreign_classes(config: ExperimentConfig) -> list[str]:
 
 def describe_rows(rows: SiteRows, tests: SiteRows | None) -> list[str]:
     """Describe the site's own examples."""
-    lines = [f"{len(rows.x)} examples, {rows.labeled} of them labeled"]
+    lines = [f"{len(rows.ids)} examples, {rows.labeled} of them labeled"]
     if tests is None:
         return [*lines, "no test examples", *rows.notes]
     lines += [f"{len(tests.x)} test examples", *rows.notes]

@@ -20,7 +20,9 @@ from typing_extensions import TypedDict
 
 from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest
+from fallow.core.wording import count_noun
 from fallow.data.dataset import DONE
+from fallow.data.loaders.dicom import DICOM_FILES
 from fallow.data.loaders.images import measure_file
 from fallow.data.loaders.pixels import open_image
 from fallow.deployment.ledger import Ledger
@@ -37,6 +39,8 @@ LABELS = ("1", "L", "P", "I", "I;16", "I;16B")
 """Modes of Pillow whose pixels are whole numbers."""
 ROUNDING = 1.0
 """Pixels by which a box may exceed its image."""
+IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".gif", ".bmp", ".webp", *DICOM_FILES)
+"""Extensions by which the name of a case is that of a file."""
 LOOSE = ConfigDict(extra="ignore", strict=True)
 
 HasAnnotation = Callable[[int], bool]
@@ -59,7 +63,9 @@ def import_annotations(
 
     ``path`` is a folder with a mask ``NAME.png``, ``NAME.nii`` or ``NAME.nii.gz`` for an example
     ``NAME`` or ``NAME.*``, whose numbers are 0 or those of labels, from 1; or a COCO file whose
-    boxes have these labels. ``names`` are the labels. ``annotator``, ``partial``, ``dry_run`` and
+    boxes have these labels. A case has one NIfTI mask of all slices, or a folder ``NAME`` with a
+    PNG mask for each, in the order of their names; or a box in one of its images. ``names`` are
+    the labels. ``annotator``, ``partial``, ``dry_run`` and
     ``tool``, which has its own names of examples, are those of `import_labels`. An example without
     annotation remains open. Raises ValueError for a study with other labels, and for a file that
     cannot be read.
@@ -103,6 +109,8 @@ def _list_stems(rows: SiteRows, tool: LabelingTool | None) -> list[str]:
     Raises ValueError if two examples would have the same.
     """
     stems = [_find_stem(name) for name in rows.ids]
+    if rows.each is not None:  # names of groups may have a point
+        stems = [_find_stem(name) if _is_file(name) else name for name in rows.ids]
     if tool is not None:
         stems = [tool.name_example(row, name) for row, name in enumerate(rows.ids)]
     stem, times = Counter(stems).most_common(1)[0]
@@ -116,10 +124,17 @@ def _list_stems(rows: SiteRows, tool: LabelingTool | None) -> list[str]:
 def _find_stem(name: str) -> str:
     """Return the name of an image without folder and extension.
 
-    >>> _find_stem("ward/scan 7.jpg"), _find_stem("p12")
-    ('scan 7', 'p12')
+    >>> _find_stem("ward/scan 7.jpg"), _find_stem("p12"), _find_stem("head.nii.gz")
+    ('scan 7', 'p12', 'head')
     """
-    return PurePath(name).stem
+    file = PurePath(name).name
+    for suffix in SUFFIXES:
+        file = file.removesuffix(suffix)
+    return PurePath(file).stem
+
+
+def _is_file(name: str) -> bool:
+    return name.lower().endswith((*SUFFIXES, *IMAGES))
 
 
 def _measure_example(rows: SiteRows, row: int) -> tuple[int, int] | None:
@@ -151,6 +166,8 @@ def _read_masks(
 
     def has_annotation(row: int) -> bool:
         files = [folder / f"{stems[row]}{suffix}" for suffix in (MASK, *SUFFIXES)]
+        if rows.each is not None:
+            files += [folder / stems[row]]
         files = [file for file in files if file.exists()]
         if not files:
             return False
@@ -159,17 +176,41 @@ def _read_masks(
                 f"it has the masks {files[0].name} and {files[1].name}; remove one"
             )
         (file,) = files
-        if file.resolve() in [image.resolve() for image in rows.files(row)]:
-            raise ValueError(f"{file.name} is the image itself; give a folder of masks")
-        if file.stat().st_size > MOST_OF_MASK:
-            raise ValueError(
-                f"{file.name} has more than {MOST_OF_MASK >> 20} MiB, the limit for a mask"
-            )
-        read = _read_png if file.suffix == MASK else _read_volume
-        _check_labels(read(read_inside(file, folder), rows, row), names)
+        slices = [file]
+        if file.is_dir():
+            slices = sorted(file.glob(f"*{MASK}"))
+            _check_depth(len(slices), rows, row)
+        elif file.suffix == MASK:
+            _check_depth(1, rows, row)
+        for mask in slices:
+            _check_labels(_read_mask(mask, folder, rows, row), names)
         return True
 
     return has_annotation
+
+
+def _read_mask(
+    file: Path, folder: Path, rows: SiteRows, row: int
+) -> npt.NDArray[np.generic]:
+    """Return the numbers of a mask in a folder, with the errors of `_read_png`."""
+    if file.resolve() in [image.resolve() for image in rows.files(row)]:
+        raise ValueError(f"{file.name} is the image itself; give a folder of masks")
+    if file.stat().st_size > MOST_OF_MASK:
+        raise ValueError(
+            f"{file.name} has more than {MOST_OF_MASK >> 20} MiB, the limit for a mask"
+        )
+    read = _read_png if file.suffix == MASK else _read_volume
+    return read(read_inside(file, folder), rows, row)
+
+
+def _check_depth(depth: int, rows: SiteRows, row: int) -> None:
+    """Raise ValueError for a mask of another number of slices than its example."""
+    expected = rows.find_depth(row)
+    if depth != expected:
+        raise ValueError(
+            f"its mask has {count_noun(depth, 'slice')} and the example has {expected}; give a "
+            "mask of all its slices"
+        )
 
 
 def _read_png(content: bytes, rows: SiteRows, row: int) -> npt.NDArray[np.generic]:
@@ -191,11 +232,8 @@ def _read_volume(content: bytes, rows: SiteRows, row: int) -> npt.NDArray[np.gen
     with explain_errors("its mask: "):
         volume = read_nifti(content)
     width, height, *deep = (*volume.shape, 1, 1)[: max(2, len(volume.shape))]
-    if math.prod(deep) > 1 and rows.files(row):
-        raise ValueError(
-            f"its mask has the shape {list(volume.shape)} and it is one image; give a mask of one "
-            "slice"
-        )
+    if rows.files(row):
+        _check_depth(math.prod(deep), rows, row)
     _check_size((height, width), rows, row)
     return volume.values
 
@@ -253,7 +291,18 @@ class Coco(TypedDict):
 def _read_coco(
     path: Path, rows: SiteRows, stems: Sequence[str], names: Sequence[str]
 ) -> HasAnnotation:
-    """Return a function that checks the boxes of an example in a COCO file."""
+    """Return a function that checks the boxes of an example in a COCO file.
+
+    A case has boxes if one of its images has.
+    """
+    if rows.each is not None:
+        of_image = _read_coco(path, rows.each, list(map(_find_stem, rows.each.ids)), names)
+
+        def has_boxes(case: int) -> bool:
+            checked = [of_image(row) for row in rows.of_case[case]]
+            return any(checked)
+
+        return has_boxes
     with explain_errors(f"{path} cannot be read (", after="); check the path", of=OSError):
         content = read_named(path, MOST_BYTES)
     with explain_errors(f"{path.name} is no COCO file: "):

@@ -116,7 +116,10 @@ class FeatureSpace:
         if self._site is None or self._read_at != (run, position, key):
             # a draft that is never flushed, because a page must not change the site's state
             draft = Draft(self._ledger.store)
-            self._site = LocalSite(self._folder.name, self._x, self._parts, draft)
+            cases = self._folder.rows.cases
+            self._site = LocalSite(
+                self._folder.name, self._x, self._parts, draft, cases=cases
+            )
             self._read_at = (run, position, key)
         return self._site
 

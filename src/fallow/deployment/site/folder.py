@@ -18,8 +18,9 @@ from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.tables import copy_of
 from fallow.deployment.received import read_toml
 from fallow.deployment.site.budget import ProposedLimit, propose_limit
+from fallow.deployment.site.case_rows import read_site_rows
 from fallow.deployment.site.keys import SiteKeys, make_keys, read_keys
-from fallow.deployment.site.rows import SiteRows, check_apart, read_rows, read_tests
+from fallow.deployment.site.rows import SiteRows, check_apart, read_tests
 from fallow.deployment.site.settings import Settings, settings_from, settings_text
 from fallow.deployment.study_file import read_agreement
 from fallow.experiment.methods import check_brought
@@ -81,8 +82,8 @@ class SiteFolder:
         check_free(folder)
         check_member(agreement, settings.name, str(study))
         options = settings.load_options(agreement.config.drop_rows)
-        rows = read_rows(settings.data, agreement.schema, options)
-        check_delta_of(settings, agreement, len(rows.x))
+        rows = read_site_rows(settings.data, agreement, options)
+        check_delta_of(settings, agreement, len(rows.ids))
         check_brought(agreement.config, has_predictions=rows.predictions is not None)
         data = _relative_path(folder, settings.data)
         placed = replace(settings, data=data, test=None, certificates=None)
@@ -104,8 +105,8 @@ class SiteFolder:
             check_apart(rows, tests, settings.test)
             placed = replace(placed, test=_relative_path(folder, settings.test))
         if settings.limit is None and choose_limit is not None:
-            unlabeled = len(rows.x) - rows.labeled
-            proposed = propose_limit(agreement, len(rows.x), unlabeled)
+            unlabeled = len(rows.ids) - rows.labeled
+            proposed = propose_limit(agreement, len(rows.ids), unlabeled)
             placed = replace(placed, limit=choose_limit(proposed))
         copied = {"study.toml": Path(study).read_bytes()}
         authority = _choose_authority(settings.certificates, agreement)
@@ -210,7 +211,7 @@ class SiteFolder:
         file = self._file("data", self.settings.data)
         note = self.path / "data.json"
         options = self.settings.load_options(self.agreement.config.drop_rows)
-        result = read_rows(file, self.agreement.schema, options)
+        result = read_site_rows(file, self.agreement, options)
         has_predictions = result.predictions is not None
         check_brought(self.agreement.config, has_predictions=has_predictions)
         try:
@@ -277,7 +278,7 @@ class SiteFolder:
         own = self.settings
         groups = None
         if own.group is not None:
-            groups = self.measured_rows.group_numbers
+            groups = self.measured_rows.group_numbers  # None for cases
         is_creating = self.path / "ledger.creating"
         with only_one(self.path / "ledger.lock"):  # another process may be creating it
             if not is_creating.exists():  # else a process was killed at the first start
@@ -432,6 +433,8 @@ def _digest(rows: SiteRows) -> str:
     identity: dict[str, object] = {"x": rows.x, "ids": rows.ids}
     if rows.groups is not None:
         identity["groups"] = rows.groups
+    if rows.each is not None:
+        identity["cases"] = rows.of_case
     return digest_of(identity)
 
 

@@ -140,7 +140,7 @@ class Host:
             agreement=agreement,
             made=self._made,
             ledger=ledger,
-            rows=len(self._x),
+            rows=len(folder.rows.ids),
             width=max(self._x[0].numel(), self._made.width),
             scores=folder.settings.scores,
             describes=folder.settings.describes,
@@ -149,7 +149,7 @@ class Host:
             sizes_of_models(self._made.layout),
             len(agreement.sites),
             self._limits.width,
-            len(self._x),
+            len(folder.rows.ids),
             count_products(self._made.methods, self._made.width),
         )
         self._back = Rollback(
@@ -162,7 +162,7 @@ class Host:
         self._turn = threading.Lock()
         self._site: LocalSite | None = None
         self._acting_in: str | None = None  # run of the last instruction
-        ledger.instructions.check_rows(len(self._x))
+        ledger.instructions.check_rows(len(folder.rows.ids))
 
     def handle(self, blob: bytes) -> bytes:
         """Return the reply to a message, both as bytes."""
@@ -588,6 +588,7 @@ class Host:
                 self._draft,
                 groups=self._folder.rows.group_numbers,
                 predictions=self._folder.rows.predictions,
+                cases=self._folder.rows.cases,
             )
         elif is_corrected:
             self._site.reread(self._ledger.store.load_labels(self._folder.name))

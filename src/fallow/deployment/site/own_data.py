@@ -75,6 +75,7 @@ def compare_with_sites(folder: SiteFolder, scale: State) -> list[str]:
 def collect_own_data(folder: SiteFolder) -> Dataset:
     """Return the rows of a site as a dataset, with the errors of `describe_own_data`."""
     rows = folder.measured_rows
+    rows = rows.each or rows
     tests = folder.measured_tests
     schema = folder.agreement.schema
     is_class = bool(schema.classes)

@@ -48,6 +48,7 @@ from fallow.deployment.site.pictures import (
     read_inside,
     read_pictures,
 )
+from fallow.sites.cases import Cases
 from fallow.storage.files import find_existing
 from fallow.storage.table_suffixes import TABLES
 
@@ -95,6 +96,11 @@ class SiteRows:
         Marks of the numbers in the file of a table.
     predictions
         Class probabilities (n, k) that the site brings, or None.
+    each
+        Rows of the cases of a study that selects cases, or None. Labels, names and files are then
+        those of cases, and ``x`` and ``predictions`` those of rows.
+    of_case
+        Positions of the rows of each case.
     """
 
     x: Tensor
@@ -110,6 +116,22 @@ class SiteRows:
     is_page: tuple[bool, ...] = ()
     marks: KnownMarks = UNKNOWN_MARKS
     predictions: Tensor | None = None
+    each: SiteRows | None = None
+    of_case: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def cases(self) -> Cases | None:
+        """Return the cases of the rows, or None if each row is one."""
+        if self.each is None:
+            return None
+        case_of = torch.empty(len(self.x), dtype=torch.int64)
+        for case, rows in enumerate(self.of_case):
+            case_of[list(rows)] = case
+        return Cases(case_of)
+
+    def find_depth(self, row: int) -> int:
+        """Return the number of slices of an example: of a case, or 1."""
+        return len(self.of_case[row]) if self.each is not None else 1
 
     @property
     def group_numbers(self) -> Tensor | None:
@@ -121,6 +143,9 @@ class SiteRows:
 
     def files(self, row: int) -> tuple[Path, ...]:
         """Return the image files of a row in display order."""
+        if self.each is not None:
+            files = chain.from_iterable(map(self.each.files, self.of_case[row]))
+            return tuple(dict.fromkeys(files))
         if self.views is not None:
             return self.views[row]
         shown = self.describe(row)

@@ -1,7 +1,7 @@
 "use strict";
 // Adds keyboard shortcuts and polls for changes. The page works without this file.
 
-const TYPED = "input:not([type=checkbox]), textarea, select";
+const TYPED = "input:not([type=checkbox], [type=range]), textarea, select";
 const EVERY = 5000; // milliseconds between two polls
 
 // Browsers set the focus some time after the page is shown, and annotators may type immediately.

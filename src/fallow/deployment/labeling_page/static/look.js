@@ -8,7 +8,8 @@ const TENTH = 10; // percent of brightness or contrast per key press
 const LEAST = 20;
 const MOST = 400;
 const SHIFT = 40; // screen pixels per key press
-const FIELDS = "input:not([type=checkbox]), textarea, select";
+const NEAR = 2; // slices that are loaded before they are shown
+const FIELDS = "input:not([type=checkbox], [type=range]), textarea, select";
 const PLAIN = { zoom: 1, x: 0, y: 0, brightness: 100, contrast: 100 };
 
 function within(value, least, most) {
@@ -21,8 +22,11 @@ class Look {
     this.panel = panel;
     this.sample = panel.closest(".sample");
     this.figures = [...this.sample.querySelectorAll("figure")];
+    this.slider = panel.querySelector("[type=range]"); // null unless the images are slices
     this.shown = { ...PLAIN };
     this.acts = {
+      back: () => this.changeSlice(-1),
+      forth: () => this.changeSlice(1),
       smaller: () => this.zoomTo(this.shown.zoom / STEP),
       larger: () => this.zoomTo(this.shown.zoom * STEP),
       darker: () => this.change("brightness", -TENTH),
@@ -52,7 +56,22 @@ class Look {
     this.shown.y = within(this.shown.y, -mostY, mostY);
   }
 
+  // Show one slice. Browsers load its neighbors too, which are hidden.
+  drawSlice() {
+    const number = this.slider.valueAsNumber - 1;
+    this.figures.forEach((figure, at) => {
+      figure.hidden = at !== number;
+      if (Math.abs(at - number) <= NEAR) figure.querySelector("img").loading = "eager";
+    });
+    this.panel.querySelector(".slice").textContent = `${number + 1} / ${this.figures.length}`;
+  }
+
+  changeSlice(by) {
+    this.slider.valueAsNumber += by; // the browser keeps it between the first and the last
+  }
+
   draw() {
+    if (this.slider) this.drawSlice();
     this.keepInSight();
     const { zoom, brightness, contrast } = this.shown;
     const isZoomed = zoom > 1;
@@ -70,7 +89,7 @@ class Look {
       const button = this.panel.querySelector(`[data-look=${name}]`);
       button.setAttribute("aria-disabled", String(!isZoomed));
     }
-    const output = this.panel.querySelector("output");
+    const output = this.panel.querySelector("output[data-text]");
     const text = output.dataset.text
       .replace("{zoom}", Math.round(100 * zoom))
       .replace("{brightness}", brightness)
@@ -127,6 +146,7 @@ class Look {
       const control = event.target.closest("[data-look]");
       if (control && control.ariaDisabled !== "true") this.act(control.dataset.look);
     });
+    this.slider?.addEventListener("input", () => this.draw());
     for (const figure of this.figures) {
       figure.querySelector("img").draggable = false;
       figure.addEventListener("wheel", (event) => this.turnWheel(event), { passive: false });
@@ -156,9 +176,10 @@ function press(event) {
   if (event.target.matches(FIELDS)) return;
   const look = meant();
   const key = event.key === "=" ? "+" : event.key; // on many keyboards + is = with Shift
-  const control = look?.panel.querySelector(`[data-look-key="${CSS.escape(key)}"]`);
-  // arrow keys open other examples unless an image is zoomed in
-  if (!control || control.ariaDisabled === "true") return;
+  const controls = look?.panel.querySelectorAll(`[data-look-key="${CSS.escape(key)}"]`) ?? [];
+  // arrow keys move a zoomed image, else change the slice, else open other examples
+  const control = [...controls].find((one) => one.ariaDisabled !== "true");
+  if (!control) return;
   event.preventDefault();
   event.stopImmediatePropagation();
   look.act(control.dataset.look);
