@@ -228,10 +228,13 @@ OTHERS = {  # text, encoding -> bytes in the warning, or none
     "Russian": ("Москва", "cp1251", "CC EE F1 EA E2 E0"),
     "Japanese": ("大阪", "shift_jis", "91 E5 8D E3"),
     "Chinese": ("北京", "gbk", "B1 B1 BE A9"),
+    "Polish": ("Łódź", "cp1250", "A3 F3"),
+    "Polish inside a word": ("Białystok", "cp1250", "61 B3 79"),
     "Greek": ("Αθήνα", "cp1253", "C1 E8 DE ED E1"),
     "German": ("Größe ÄÖ 5 °C", "cp1252", None),
     "French": ("«\xa0Élève\xa0» – déjà vu…", "cp1252", None),
-    "Spanish": ("¿Año? “Sí”", "cp1252", None),
+    "Spanish": ("¿Año? “Sí” 1º", "cp1252", None),
+    "signs": ("£5 3 m³ ½ l 10 µg/m² ±1", "cp1252", None),
 }
 
 

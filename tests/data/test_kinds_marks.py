@@ -303,3 +303,30 @@ def test_each_column_has_the_decimal_mark_that_it_had_in_training(
     columns = [table.numbers(name) for name in ("c0", "c1")]
     assert [column[0] for column in columns if column is not None] == first
     assert not table.marks.warn_of_doubt("n.csv")
+
+
+GAPPED = {
+    "francs before": ("CHF 1'234.50", "CHF 12'345.75", 1234.5, "CHF"),
+    "francs behind": ("1’234.50 CHF", "12’345.75 CHF", 1234.5, "CHF"),
+    "euro": ("1 234,50 €", "12 345,75 €", 1234.5, "€"),
+    "narrow gaps": ("1\u202f234,5 mg", "12\u202f345,7 mg", 1234.5, "mg"),
+    "no unit": ("1 234,50", "12 345,75", 1234.5, ""),
+    "dollar": ("$1,234.50", "$12,345.75", 1234.5, "$"),
+}
+
+
+@each_of("first, second, number, unit", GAPPED.values())
+def test_numbers_have_thousands_and_a_unit(
+    first: str, second: str, number: float, unit: str, tmp_path: Path
+) -> None:
+    file = tmp_path / f"{ord(first[0])}{ord(unit[:1] or '0')}{len(first)}.csv"
+    rows = [
+        f"{cell};{row};{'no' if row % 3 else 'yes'}"
+        for row, cell in enumerate([first, second] * 12)
+    ]
+    file.write_text("\n".join(["v;w;y", *rows]), encoding="utf-8")
+    column = recognize_column(
+        read_file(file).columns["v"], Setting("v", "t", marks=read_file(file).marks)
+    )
+    assert (column.read.kind, column.read.unit) == ("number", unit)
+    assert column.cells[0] == number

@@ -76,6 +76,22 @@ def test_a_word_that_may_be_a_value_is_a_warning(word: str) -> None:
     )
 
 
+@each_of(
+    "levels, word, is_told",
+    [
+        (["K", "Cl"], "Na", True),  # sodium
+        (["CH", "DE", "ZA"], "NA", True),  # Namibia
+        (["mild", "grave"], "NA", False),
+        (["m", "f"], "NA", False),
+    ],
+)
+def test_names_of_elements_and_countries_count_as_empty_with_a_warning(
+    levels: list[str], word: str, is_told: bool
+) -> None:
+    output = sentences(column_of([*levels, word] * 9))
+    assert (f"{word!r} in 9 cells counts as empty" in output) is is_told
+
+
 @each_of("word", ["unknown", "-", ".", "missing", "x", "n.a."])
 def test_other_words_among_numbers_are_refused_by_row(word: str) -> None:
     with pytest.raises(ValueError, match=r"row 3: .* is not a number"):

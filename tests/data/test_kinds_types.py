@@ -303,3 +303,17 @@ def test_a_frame_with_cells_of_many_types_is_read_cell_by_cell() -> None:
     data = quietly(lambda: fl.from_frame(frame, label="y"))
     assert data.columns == ("c", "c_missing")
     assert features(data)["c"][-1] == 8.5 and features(data)["c_missing"].count(1.0) == 9
+
+
+def test_a_named_index_of_pandas_is_a_column_as_in_parquet(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"age": range(N), "y": ["no", "yes"] * (N // 2)})
+    frame["ward"] = ["a", "b", "b"] * (N // 3)
+    indexed = frame.set_index("ward")
+    indexed.to_parquet(tmp_path / "t.parquet")
+    for data in (indexed, tmp_path / "t.parquet"):
+        assert set(fl.load(data, label="y").columns) == {"age", "ward=a", "ward=b"}
+        assert fl.load(data, label="y", site="ward").site_names == ("a", "b")
+    assert fl.load(frame.sort_values("age"), label="y").columns[0] == "age"
+    both = frame.set_index(["ward", "age"])
+    both["x"] = range(3, N + 3)
+    assert fl.load(both, label="y", id="age").site_names == ()

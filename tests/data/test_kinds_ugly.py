@@ -212,6 +212,8 @@ CLASSES = {
     "total": (["a", "b"] * 10 + ["Total"], "the class 'Total' has one row"),
     "code of SPSS": ([0, 1] * 10 + [-9, -9], r"the class '-9' \(2 rows\) may be the code"),
     "code 99": ([1, 2, 3] * 10 + [99], r"the class '99' \(1 row\) may be the code"),
+    "unknown as 9": ([0, 1] * 10 + [9], r"the class '9' \(1 row\) may be the code"),
+    "digits": ([0, 1, 8] * 10 + [9], None),
     "temperatures": ([98, 99, 100] * 10, None),
     "two totals": (["a", "Total"] * 10, None),
 }
@@ -332,3 +334,128 @@ def test_other_files_among_images_are_refused_by_name(ending: str, tmp_path: Pat
     (folder / "a" / f"x.{ending}").write_bytes(b"\0\1\2 no image")
     with pytest.raises(ValueError, match=rf"x\.{ending} could not be read as an image"):
         fl.load(folder)
+
+
+WRAPPED = {  # cells of a file -> their columns, and the note
+    "typographic quotes": ("“{}”", ("number", "category"), "texts are in “ ”"),
+    "German quotes": ("„{}“", ("number", "category"), "texts are in „ “"),
+    "French quotes": ("«{}»", ("number", "category"), "texts are in « »"),
+    "text of Excel": ('"=""{}"""', ("number", "category"), 'texts are in =" "'),
+    "apostrophe of Excel": ("'{}", ("number", "category"), "texts begin with '"),
+    "nothing": ("{}", ("number", "category"), None),
+}
+
+
+@each_of("form, kinds, part", WRAPPED.values())
+def test_signs_around_all_cells_are_no_part_of_them(
+    form: str, kinds: tuple[str, str], part: str | None, tmp_path: Path
+) -> None:
+    rows = [(i % 9 / 2, "ab"[i % 2], LABELS[i]) for i in range(N)]
+    lines = [",".join(form.format(cell) for cell in row) for row in rows]
+    header = ",".join(form.format(name) for name in ("u", "v", "y"))
+    data = load_text(tmp_path / f"{ord(form[0])}.csv", "\n".join([header, *lines]))
+    assert data.reading is not None
+    columns = {column.name: column for column in data.reading.columns}
+    assert (columns["u"].kind, columns["v"].kind) == kinds
+    assert columns["v"].values == ("a", "b") and data.classes == ("ill", "well")
+    signs = [note for note in data.notes if "texts are in" in note or "begin with" in note]
+    assert len(signs) == (part is not None) and (part or "") in "".join(signs)
+
+
+def test_a_sign_around_some_cells_is_kept(tmp_path: Path) -> None:
+    rows = [f"{i % 9},{['“a”', 'b'][i % 2]},{LABELS[i]}" for i in range(N)]
+    data = load_text(tmp_path / "t.csv", "\n".join([HEADER.replace("v", "w"), *rows]))
+    assert "w=“a”" in data.columns
+
+
+POWERS = ("1.5D+0{}", "{}.5×10^3", "{}½", "{} 1/2")
+
+
+@each_of("form", POWERS)
+def test_few_numbers_in_other_writings_are_reported(form: str) -> None:
+    cells = [form.format(i % 5) for i in range(N)]
+    assert "texts around numbers" in sentences(column_of(cells))
+
+
+def test_titers_are_no_dates() -> None:
+    for levels in (["1:20", "1:40", "1:160", "1:320"], ["1:20", "1:40"]):
+        column = column_of(levels * 9)
+        assert column.read.kind == "category", column.read
+        assert "date" not in sentences(column)
+
+
+SPLIT_COLUMNS = (
+    ("split", ["train", "test"], True),
+    ("Fold", ["training", "validation", "test"], True),
+    ("set", ["train", "val"], True),
+    ("set", ["a", "b"], False),
+    ("test", ["pos", "neg"], False),
+)
+
+
+@each_of("name, levels, is_reported", SPLIT_COLUMNS)
+def test_a_column_of_training_and_test_rows_is_reported(
+    name: str, levels: list[str], is_reported: bool
+) -> None:
+    column = column_of([levels[i % len(levels)] for i in range(N)], name)
+    assert ("training and test rows" in sentences(column)) is is_reported
+
+
+BESIDE = {
+    "legend": (["Legend", "1 = mild", "2 = grave"], True),
+    "two sheets in one": (["u2", *map(str, range(8))], True),
+    "filled later": (["u2", *[""] * 25, *"12345"], False),
+    "filled everywhere": (["u2", *["1", "", "2"] * 10], False),
+    "two rows": (["u2", *["x", "y"] * 15], False),
+}
+
+
+@each_of("cells, is_reported", BESIDE.values())
+def test_a_legend_beside_a_table_is_reported(
+    cells: list[str], is_reported: bool, tmp_path: Path
+) -> None:
+    beside = [*cells, *[""] * N][: N + 1]
+    lines = [f"{row},,{cell}" for row, cell in zip([HEADER, *ROWS], beside, strict=True)]
+    data = load_text(tmp_path / "t.csv", "\n".join(lines))
+    sentence = "has cells only in the first"
+    assert any(sentence in note for note in data.notes) is is_reported
+
+
+WHERE = {
+    "second header": ([HEADER, "Unit,Ward,Outcome", *ROWS], "row 1 .* second header"),
+    "legend below": (
+        [HEADER, *ROWS, "Legend:,,", "1 = low,,", "2 = high,,"],
+        "last rows .* legend",
+    ),
+    "inside": ([HEADER, *ROWS[:9], "low,a,ill", *ROWS[9:]], "or omit the column"),
+}
+
+
+@each_of("lines, message", WHERE.values())
+def test_the_place_of_a_text_among_numbers_tells_what_it_is(
+    lines: list[str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_text(tmp_path / "t.csv", "\n".join(lines))
+
+
+@each_of("first", ["0.5,1,0", "0,1,0", "4.5,NaN,1"])
+def test_a_file_without_a_header_is_refused_as_such(first: str, tmp_path: Path) -> None:
+    lines = [first, *(f"{i}.5,{i % 7},{i % 2}" for i in range(N))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    with pytest.raises(ValueError, match="row has numbers in place of names; add a header"):
+        fl.load(tmp_path / "t.csv", label="2")
+
+
+def test_many_constant_columns_are_one_note(tmp_path: Path) -> None:
+    names = [f"g{i}" for i in range(40)]
+    lines = [",".join([str(i), *"0" * 40, LABELS[i]]) for i in range(N)]
+    data = load_text(tmp_path / "t.csv", "\n".join([",".join(["u", *names, "y"]), *lines]))
+    (constant,) = [note for note in data.notes if "g0" in note]
+    assert "40 columns were left out, because all rows are equal" in constant
+
+
+def test_a_refusal_without_features_has_the_warnings(tmp_path: Path) -> None:
+    lines = [f"{110 + i}/{70 + i},{LABELS[i]}" for i in range(N)]
+    with pytest.raises(ValueError, match=r"no feature column.* texts around numbers"):
+        load_text(tmp_path / "t.csv", "\n".join(["u,y", *lines]))

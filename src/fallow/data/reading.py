@@ -216,11 +216,21 @@ DIFFERENT_TEXTS = "different texts in"
 """Part of the reason of a column that could be a text column."""
 
 
+MOST_EQUAL = 5
+"""Largest number of columns with equal rows that are listed one by one."""
+
+
 def describe_columns(columns: Sequence[ColumnRead]) -> list[Finding]:
     """Return notes about the columns."""
     outcome: list[Finding] = []
+    equal = [column.name for column in columns if column.kind == "constant"]
+    if len(equal) > MOST_EQUAL:
+        sentence = f"{len(equal)} columns were left out, because all rows are equal: "
+        outcome.append(note(sentence + join_some(equal), f"columns=[..., {equal[0]!r}]"))
     for column in columns:
         name = column.name
+        if column.kind == "constant" and len(equal) > MOST_EQUAL:
+            continue
         if not column.is_feature:
             outcome.append(
                 note(f"column {name!r} was left out: {explain_column(column)}", column.fix)

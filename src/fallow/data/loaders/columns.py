@@ -33,6 +33,7 @@ from fallow.data.loaders.cells import (
     texts_of,
 )
 from fallow.data.loaders.extra_rows import SUBTOTAL
+from fallow.data.loaders.folders import names_split
 from fallow.data.loaders.hashing import hash_texts
 from fallow.data.loaders.marks import Marks
 from fallow.data.loaders.numbers import (
@@ -79,6 +80,15 @@ LONG_NUMBERS = "whole numbers with more digits than a number keeps"
 E_CODE = re.compile(r"\d{1,3}E\d{1,3}", re.ASCII)
 SHOWN = 3
 """Number of examples of cells."""
+LAST_ROWS = 10
+"""Rows below a table that may be a legend or totals."""
+COUNTRY = re.compile(r"[A-Z]{2}")
+ELEMENTS = frozenset({"K", "Cl", "Ca", "Mg", "P", "Fe", "Zn", "Cu"})
+"""Chemical elements beside which Na is sodium."""
+SPLIT_COLUMN = re.compile(
+    r"(data[\W_]?)?(split|set|fold|part(ition)?|subset|usage)", re.IGNORECASE
+)
+"""Names of columns that divide rows into training and test rows."""
 SEARCHED = 100
 """First cells, in which they are looked for."""
 
@@ -423,10 +433,18 @@ def _check_mixed(levels: Levels, setting: Setting) -> None:
         more = f", the first of {as_texts} such cells"
     text = levels.names[codes[row]]
     name = setting.name
+    bad = np.flatnonzero((codes >= 0) & is_text[codes])
+    way_out = (
+        "correct it, leave the cell empty if the value is unknown, or omit the column with "
+        f"--drop {name!r} (drop=)"
+    )
+    if bad.tolist() == [0]:
+        way_out = "remove row 1 if it is a second header or has units"
+    elif as_texts > 1 and bad[0] >= len(codes) - LAST_ROWS:
+        way_out = "remove the last rows if they are a legend or totals"
     raise ValueError(
         f"{setting.file}: column {name!r}, row {row + 1}: {text!r} is not a number{more}, "
-        f"and the other {as_numbers:,} are; correct it, leave the cell empty if the value "
-        f"is unknown, or omit the column with --drop {name!r} (drop=)"
+        f"and the other {as_numbers:,} are; {way_out}"
     )
 
 
@@ -503,9 +521,15 @@ def _check_texts(levels: Levels, setting: Setting) -> list[Finding]:
     findings += warn_of_garbled_names(f"column {name!r}: texts", levels.names)
     findings += _warn_of_subtotals(by_name, name)
     findings += warn_of_unit_column(name, by_name)
+    if SPLIT_COLUMN.fullmatch(name.strip()) and all(map(names_split, levels.names)):
+        sentence = (
+            f"column {name!r} divides training and test rows ({join_some(levels.names)}), and is a "
+            "feature"
+        )
+        findings.append(warning(sentence, f"drop=[{name!r}]"))
     findings += _find_words_among_numbers(by_name, setting, is_told=written is not None)
     for word, times in levels.words.items():
-        if word.isalpha() and word.lower() in ("none", "null"):
+        if word.isalpha() and _may_be_value(word, levels.names):
             findings.append(
                 warning(
                     f"column {name!r}: {word!r} in {times:,} cells counts as empty",
@@ -523,6 +547,19 @@ def _check_texts(levels: Levels, setting: Setting) -> list[Finding]:
             )
         )
     return findings
+
+
+def _may_be_value(word: str, others: Sequence[str]) -> bool:
+    """Return whether a word for an empty cell may be a value beside other texts.
+
+    >>> _may_be_value("Na", ["Cl", "K"]), _may_be_value("NA", ["CH", "DE"])
+    (True, True)
+    """
+    if word == "Na":
+        return any(other in ELEMENTS for other in others)
+    if word == "NA":  # Namibia
+        return len(others) > 1 and all(map(COUNTRY.fullmatch, others))
+    return word.lower() in ("none", "null")
 
 
 def _warn_of_subtotals(counts: Mapping[str, int], column: str) -> list[Finding]:

@@ -28,8 +28,10 @@ MARKS = (
 IN_WORDS = {"cp1252": "Latin-1 (Windows-1252)", "latin-1": "Latin-1"}
 AS_WINDOWS = "as-windows-1252"
 """Name of the handler of bytes that are not UTF-8."""
-FOREIGN = re.compile(r"[^\x00-\x7f\xa0«»“”„‘’–—…°]{3,}|[\x80-\x9f]+")
-"""Letters in a row that Western texts do not have, and control characters."""
+FOREIGN = re.compile(
+    r"[^\x00-\x7f\xa0«»“”„‘’–—…°]{3,}|[\x80-\x9f]+|£[^\W\d_]|[^\W\d_][¹³¿£¥][^\W\d_]|[a-zß-ÿ]Ÿ"
+)
+"""Letters in a row that Western texts do not have, control characters, and signs in words."""
 DECLARED = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 """First line by which Excel declares the separator."""
 

@@ -31,6 +31,10 @@ BEFORE = 20
 """Number of rows before them, to which they are compared."""
 FEWEST = 12
 """Smallest number of rows in which a cell that occurs once tells anything."""
+MOST_BESIDE = 20
+"""Largest number of rows of a legend."""
+SEARCHED = 8
+"""Last rows, which are empty in the column of a legend."""
 REPEATED = 4
 """Mean number of rows of each text of a category."""
 
@@ -43,7 +47,7 @@ def warn_of_extra_rows(name: str, columns: Cells) -> list[Finding]:
     n_rows = len(next(iter(columns.values()), ()))
     if n_rows < FEWEST:
         return []
-    findings = []
+    findings = _find_beside(name, columns, n_rows)
     if _describes_columns(columns, n_rows):
         shown = next(iter(_read_row(columns, 0).values()))
         findings.append(
@@ -63,6 +67,42 @@ def warn_of_extra_rows(name: str, columns: Cells) -> list[Finding]:
             )
         )
     return findings
+
+
+def _find_beside(name: str, columns: Cells, n_rows: int) -> list[Finding]:
+    """Return a warning of a column that ends far above the table, as a legend beside it does."""
+    beside = []
+    limit = min(MOST_BESIDE, n_rows // 3)
+    for column, cells in columns.items():
+        kind = cells.type
+        if not (pa.types.is_string(kind) or pa.types.is_null(kind) or is_number(kind)):
+            continue
+        if any(_are_filled(cells.slice(n_rows - SEARCHED))) or len(cells) != n_rows:
+            continue
+        filled = _are_filled(cells)
+        n_filled = sum(filled)
+        if 2 <= n_filled <= limit and all(filled[:n_filled]):
+            beside.append((column, n_filled))
+    if not beside:
+        return []
+    column, n_filled = beside[0]
+    sentence = (
+        f"{name}: column {column!r} has cells only in the first {n_filled} of {n_rows} rows, and "
+        "may be a legend, or another table, beside this one"
+    )
+    return [warning(sentence, f"drop=[{column!r}]")]
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def _are_filled(cells: pa.ChunkedArray) -> list[bool]:
+    """Return which cells are not empty."""
+    return [
+        cell is not None and not (isinstance(cell, str) and is_empty(cell.strip()))
+        for cell in cells.to_pylist()
+    ]
 
 
 def _read_row(columns: Cells, at: int) -> Row:

@@ -157,6 +157,15 @@ def find_splits(folder: Path) -> Splits | None:
     return Splits(train, validation, test)
 
 
+def names_split(name: str) -> bool:
+    """Return whether a name is that of training, validation or test examples.
+
+    >>> names_split("Training"), names_split("pos")
+    (True, False)
+    """
+    return _is_split(name, SPLITS)
+
+
 def _is_split(name: str, kinds: Sequence[str]) -> bool:
     """Return whether a folder is one of a kind, such as ``train``, ``training_set``, ``val2017``.
 

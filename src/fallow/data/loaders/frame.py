@@ -22,7 +22,7 @@ from fallow.data.dataset import Dataset, warn_of_findings
 from fallow.data.loaders.extra_rows import warn_of_extra_rows
 from fallow.data.loaders.features import is_frame
 from fallow.data.loaders.open import from_sources
-from fallow.data.loaders.table_files import Table, table_of_frame
+from fallow.data.loaders.table_files import Table, table_of_frame, with_index
 
 if TYPE_CHECKING:
     import narwhals.stable.v2 as nw
@@ -40,7 +40,7 @@ def from_frame(
 ) -> Dataset:
     """Create a dataset from a data frame of pandas, polars or Arrow.
 
-    The rules are those of a table in a file; the index is ignored.
+    The rules are those of a table in a file; an index of pandas with a name is a column.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def _check_frame(df: object, name: str) -> nw.DataFrame[Any]:
             f"{name} is a {type(df).__name__}, not a DataFrame; make one, such as "
             "pandas.DataFrame(columns) or pandas.read_csv(path)"
         )
-    frame: nw.DataFrame[Any] = nw.from_native(df, eager_only=True)
+    frame: nw.DataFrame[Any] = with_index(nw.from_native(df, eager_only=True))
     n_rows, n_columns = frame.shape
     if not n_rows or not n_columns:
         raise ValueError(f"{name} has {n_rows} rows and {n_columns} columns; give some")

@@ -355,6 +355,9 @@ def _strip_unit(y: Labels) -> tuple[str, Labels]:
 
 CODES = ("-9", "-99", "-999", "99", "999", "9999")
 """Codes of unknown labels."""
+SHORT_CODES = ("8", "9")
+MOST_BEFORE = 5
+"""Such codes of one digit, and the largest other class beside which they are codes."""
 
 
 def _find_odd_classes(counts: Counter[str], classes: tuple[str, ...]) -> list[Finding]:
@@ -367,8 +370,12 @@ def _find_odd_classes(counts: Counter[str], classes: tuple[str, ...]) -> list[Fi
             sentence = f"the class {name!r} has one row, which may be that of a total"
             findings.append(warning(sentence, "remove the row"))
         others = [number_in(other) for other in counts if other not in CODES]
-        is_code = name in CODES and len(others) >= 2
-        if is_code and all(number is not None and 0 <= number < 10 for number in others):
+        limit = 10
+        if name in SHORT_CODES:
+            others = [number_in(other) for other in counts if other != name]
+            limit = MOST_BEFORE + 1
+        is_code = name in (*CODES, *SHORT_CODES) and len(others) >= 2
+        if is_code and all(number is not None and 0 <= number < limit for number in others):
             findings.append(
                 warning(
                     f"the class {name!r} ({count_noun(counts[name], 'row')}) may be the code of an "

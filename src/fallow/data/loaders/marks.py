@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 import numpy as np
 
 from fallow.core.load_options import UNKNOWN_MARKS, DecimalMark, KnownMarks
-from fallow.data.loaders.text_rules import is_empty, split_unit
+from fallow.data.loaders.text_rules import GAP_MARKS, is_empty, split_unit
 from fallow.data.reading import Finding, list_notes, warning
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MOST_MARKED = 10_000
 """Different cells of a column, after the first ones, that are searched for marks."""
 POINTS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?")  # 1.234.567,8; not 0.123
 COMMAS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # 1,234,567.8; not 0,123
-GAP_MARKS = " '’\u00a0\u202f"
+NO_GAPS = str.maketrans("", "", GAP_MARKS)
 GAPS = re.compile(rf"[+-]?\d{{1,3}}([{GAP_MARKS}]\d{{3}})+([.,]\d+)?")  # 1 234 567.8
 COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")  # 3,25
 POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")  # 3.25
@@ -279,12 +279,22 @@ def _may_have(cells: pa.ChunkedArray, mark: str) -> bool:
 
 def _is_decimal_point(cell: str) -> bool:
     """Return whether the point of a number can only be decimal, as in 3.25."""
+    cell = _join_thousands(cell)
     return POINT.fullmatch(cell) is not None and not POINTS.fullmatch(cell)
 
 
 def _is_decimal_comma(cell: str) -> bool:
     """Return whether the comma of a number can only be decimal, as in 3,25."""
+    cell = _join_thousands(cell)
     return COMMA.fullmatch(cell) is not None and not COMMAS.fullmatch(cell)
+
+
+def _join_thousands(cell: str) -> str:
+    """Return a number without gaps, whose mark is decimal: 1 234,50 as 01234,50."""
+    is_plain = cell.isascii() and " " not in cell and "'" not in cell  # which is cheaper
+    if is_plain or not GAPS.fullmatch(cell):
+        return cell
+    return "0" + cell.lstrip("+-").translate(NO_GAPS)
 
 
 class Grouped(NamedTuple):

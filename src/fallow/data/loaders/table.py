@@ -34,6 +34,7 @@ from fallow.data.loaders.columns import (
 from fallow.data.loaders.marks import Marks
 from fallow.data.loaders.table_files import Table
 from fallow.data.loaders.text_rules import (
+    explain_number_names,
     is_long_number,
     names_groups,
     number_in,
@@ -140,10 +141,13 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
     reads = [*(column.read for column in columns), *omitted]
     for column in columns:
         findings += column.findings
+    all_columns = columns
     columns = [column for column in columns if column.read.is_feature]
     findings += _warn_of_units(columns, sites)
     if not columns:
         reasons = "; ".join(f"{read.name!r}: {explain_column(read)}" for read in reads)
+        doubts = [f.sentence for c in all_columns for f in c.findings if f.fix]
+        reasons = "; ".join(filter(None, [reasons, *doubts]))
         because = f" ({reasons})" if reasons else ""
         raise ValueError(f"{name} has no feature column{because}; add one")
 
@@ -242,6 +246,7 @@ def _read_checked(table: Table, options: LoadOptions) -> Table:
         if column not in table.columns:
             raise ValueError(
                 f"{table.name} has no column {column!r}{nearest_column(column, names)}{title}"
+                f"{explain_number_names(names)}"
             )
     return table
 

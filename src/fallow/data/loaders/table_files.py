@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -176,7 +177,9 @@ def _read_text(
 ) -> Table:
     dialect = sniff(path)
     cells, findings = read_delimited(path, dialect, notify)
-    columns = dict(zip(cells.column_names, cells.columns, strict=True))
+    columns, unwrapped = _unwrap(
+        dict(zip(cells.column_names, cells.columns, strict=True)), path.name
+    )
     marks = detect_marks(columns, dialect.separator, decimal, expected)
     return Table(
         name=path.name,
@@ -186,9 +189,57 @@ def _read_text(
             *dialect.describe(path.name),
             *marks.notes(path.name),
             *findings,
+            *unwrapped,
         ),
         marks=marks,
     )
+
+
+WRAPS = (('="', '"'), ("“", "”"), ("„", "“"), ("”", "”"), ("«", "»"), ("'", ""))
+"""Signs around all cells of a column: Excel's protection of texts, and typographic quotes."""
+FIRST = 100
+"""First rows, in which such a sign is looked for."""
+FEWEST_MARKED = 10
+"""Smallest number of rows that tell that an apostrophe is no part of the cells."""
+
+
+def _unwrap(
+    columns: Mapping[str, pa.ChunkedArray], file: str
+) -> tuple[dict[str, pa.ChunkedArray], list[Finding]]:
+    """Return columns without signs that are around all of their cells, and a note on each sign."""
+    bare: dict[str, pa.ChunkedArray] = {}
+    wrapped: dict[tuple[str, str], list[str]] = {}
+    for name, cells in columns.items():
+        wrap = _find_wrap(cells)
+        if wrap is None:
+            bare[name] = cells
+            continue
+        pattern = f"^{re.escape(wrap[0])}(.*){re.escape(wrap[1])}$"
+        name = re.sub(pattern, r"\1", name)
+        bare[name] = pc.replace_substring_regex(cells, f"(?s){pattern}", r"\1")
+        wrapped.setdefault(wrap, []).append(name)
+    check_names([*bare, *[""] * (len(columns) - len(bare))], file)
+    return bare, [
+        note(
+            f"{file}: texts {f'are in {begin} {end}' if end else f'begin with {begin}'} "
+            f"in {join_some(names)}"
+        )
+        for (begin, end), names in wrapped.items()
+    ]
+
+
+def _find_wrap(cells: pa.ChunkedArray) -> tuple[str, str] | None:
+    """Return the signs around all cells that are not empty, or None."""
+    first = next((cell for cell in cells.slice(0, FIRST).to_pylist() if cell), "")
+    for begin, end in WRAPS:
+        if not (first.startswith(begin) and first.endswith(end)):
+            continue
+        if not end and (len(cells) < FEWEST_MARKED or first.endswith(begin)):
+            continue
+        pattern = f"(?s)^({re.escape(begin)}.*{re.escape(end)})?$"
+        if pc.all(pc.match_substring_regex(cells, pattern)).as_py():
+            return begin, end
+    return None
 
 
 def _read_excel(path: Path, options: LoadOptions, expected: KnownMarks) -> Table:
@@ -376,7 +427,7 @@ def table_of_frame(
     """
     import narwhals.stable.v2 as nw
 
-    frame = nw.from_native(df, eager_only=True)
+    frame = with_index(nw.from_native(df, eager_only=True))
     names = [compose(str(column)) for column in frame.columns]
     check_names(names, name)
     columns: dict[str, pa.ChunkedArray] = {}
@@ -384,6 +435,16 @@ def table_of_frame(
         if known is None or column in known:
             columns[column] = _cells_of_series(frame[:, index], column, name)
     return _add_marks(Table(name, columns), decimal, expected)
+
+
+def with_index(frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
+    """Return a frame with the named index of pandas as columns, as its Parquet files have it."""
+    import narwhals.stable.v2 as nw
+
+    index = nw.maybe_get_index(frame)
+    if index is None or not any(index.names) or {*index.names} & {*frame.columns}:
+        return frame
+    return nw.from_native(frame.to_native().reset_index(), eager_only=True)
 
 
 def _cells_of_series(values: nw.Series[Any], column: str, name: str) -> pa.ChunkedArray:

@@ -111,6 +111,8 @@ DATE = re.compile(
     r"|-?\d+ days?,? [+-]?\d{1,2}:\d{2}:\d{2}(\.\d+)?",  # durations
     re.IGNORECASE | re.ASCII,
 )
+RATIO = re.compile(r"1:\d+")
+"""Dilutions, such as 1:20, which are no times of day if all begin so."""
 SHORT_DATE = re.compile(
     rf"\d{{1,2}}[-/. ]{MONTH_NAME}|{MONTH_NAME}[-/. ]\d{{1,2}}|(?P<year>\d{{4}})[-/]\d{{2}}",
     re.IGNORECASE | re.ASCII,
@@ -121,14 +123,22 @@ TIGHT = (
     "hPa kPa bar K V mV W kW J kJ mol mmol px kB MB GB"
 )
 """Units that may follow a number without a space; other letters there belong to a code."""
+GAP_MARKS = " '’\u00a0\u202f"
+"""Characters between groups of three digits."""
+NUMERAL = rf"[+-]?(\d{{1,3}}([{GAP_MARKS}]\d{{3}})+([.,]\d+)?|[\d.,]*\d)"
 UNIT = re.compile(
-    r"(?P<number>[+-]?[\d.,]*\d([eE][+-]?\d+)?)\s*(?P<unit>[^\W\d_]\S{0,11}|[%‰°]\S{0,11})"
+    rf"(?P<number>{NUMERAL}([eE][+-]?\d+)?)\s*(?P<unit>[^\W\d_]\S{{0,11}}|[%‰°€]\S{{0,11}})"
 )
-CURRENCY = re.compile(r"(?P<unit>[$€£¥₹])\s*(?P<number>[+-]?[\d.,]*\d)")
+CURRENCY = re.compile(
+    rf"(?P<unit>[$€£¥₹]|CHF|EUR|USD|GBP|Fr\.|Rs\.?)\s*(?P<number>{NUMERAL})"
+)
+"""Currencies are before a number or behind it."""
 
 
 SHORTENED = re.compile(r"\d([.,]\d+)?E\+\d+")
 """Long numbers as spreadsheets write them, such as ``1.23457E+15``."""
+POWER = re.compile(r"[\d.,]+\s*([dD][+-]?\d+|[x×·]\s*10\^?[+-]?\d+|[½¼¾]|\d+/\d+)|[½¼¾]")
+"""Numbers that are written with a power of ten or a fraction."""
 FORM = re.compile(r"[\d.,\s]+")
 BEGINS_WITH_NUMBER = re.compile(r"[^\w]*\d")
 MOST_LISTED = 3  # maximum number of groups of names in one sentence
@@ -148,6 +158,9 @@ def find_number_inside(levels: Sequence[str]) -> str | None:
     '100/80'
     >>> find_number_inside([f"{n}-{n + 9}" for n in range(20)])
     """
+    powers = [text for text in levels if POWER.fullmatch(text)]
+    if powers and all(number_in(text) is not None for text in {*levels} - {*powers}):
+        return powers[0]
     if not all(map(BEGINS_WITH_NUMBER.match, levels)):
         return None
     form_of = {text: FORM.sub("", text) for text in levels}
@@ -303,6 +316,8 @@ def are_dates(levels: Sequence[str]) -> bool:
     >>> are_dates(["2024-01-31", "2024-02-01 10:30"]), are_dates(["1", "2"])
     (True, False)
     """
+    if all(map(RATIO.match, levels)):
+        return False
     matching = sum(DATE.fullmatch(level) is not None for level in levels[:1000])
     return matching >= 0.95 * min(len(levels), 1000)
 
@@ -337,7 +352,7 @@ def find_made_date(levels: Sequence[str]) -> tuple[str, str] | None:
         DATE.fullmatch(level) is not None or SHORT_DATE.fullmatch(level) is not None
         for level in levels[:1000]
     ]
-    if not 0 < sum(is_made) < len(is_made):
+    if not 0 < sum(is_made) < len(is_made) or all(map(RATIO.match, levels)):
         return None
     return levels[is_made.index(True)], levels[is_made.index(False)]
 
@@ -613,4 +628,18 @@ def check_names(names: Sequence[str], file: str) -> None:
     """Raise ValueError if two columns have the same name."""
     double = sorted(name for name, times in Counter(names).items() if times > 1)
     if double:
-        raise ValueError(f"{file} has more than one column {double[0]!r}; rename one")
+        hint = explain_number_names(names) or "; rename one"
+        raise ValueError(f"{file} has more than one column {double[0]!r}{hint}")
+
+
+def explain_number_names(names: Sequence[str]) -> str:
+    """Return the part of a sentence about a header of numbers, or "".
+
+    >>> explain_number_names(["0.5", "NaN", "1"])
+    '; the first row has numbers in place of names; add a header'
+    >>> explain_number_names(["age", "1"])
+    ''
+    """
+    if all(number_in(name) is not None or is_empty(name) for name in names):
+        return "; the first row has numbers in place of names; add a header"
+    return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -478,9 +478,16 @@ def _check_columns(table: Table, schema: Schema, group: str | None) -> list[Colu
             raise ValueError(
                 f"column {name!r} is not part of the agreement; remove it (the label "
                 f"is {schema.label!r}, row names are in {schema.ids!r})"
+                f"{_suggest_case(name, known)}"
             )
         passed_over.append(read)
     return passed_over
+
+
+def _suggest_case(name: str, known: Collection[str]) -> str:
+    """Return a suggestion for a name that differs in case only, such as "ID" for "id"."""
+    alike = [other for other in known if other.lower() == name.strip().lower()]
+    return f"; did you mean {alike[0]!r}?" if alike else ""
 
 
 PASSED_OVER = ("date", "identifier", "text", "counter")
