@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from fallow.core.events import Event
 from fallow.core.messages import Delivered, Request, Step
 from fallow.core.types import SiteId, Values
+from fallow.deployment.site.host import Host
+from fallow.privacy.settings import Privacy
+from fallow.settings.config import ExperimentConfig
+from fallow.settings.spec import Spec
 from tests.deployment.hosts import NUMBERS, SCHEMA, Leader, agreement, folder, truth
+from tests.deployment.simulations import NAMES, federation, rows
 from tests.keys import key_of
 
 pytest.importorskip("cryptography")
@@ -127,3 +134,52 @@ def test_a_correction_counts_in_the_next_exchange(
     assert len(site.labeled) == left
     if value is not None:
         assert float(site.values[row]) == value
+
+
+# -- FALE under secure aggregation ---------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "moment", ["0/query/6", "0/query/13", "1/train/targets/2", "1/train/0/3", "1/train/1/1"]
+)
+def test_no_masked_sum_of_fale_has_a_labeled_example_that_has_left(
+    moment: str, tmp_path: Path
+) -> None:
+    """Check that infinite values of the examples, which no mask hides, are in no contribution."""
+    config = ExperimentConfig(
+        "hospitals",
+        model=Spec("linear"),
+        strategy=Spec("fale"),
+        training=Spec("server-solve"),
+        privacy=Privacy(secure_sum=True),
+        initial_by="query",
+        budget=4,
+        rounds=2,
+        cycles=1,
+        score_rounds=1,
+        dtype="float64",
+    )
+    data = rows(NAMES[:3], classes=0)
+    labeled = dict.fromkeys(NAMES[:3], 6)
+    simulation = federation(tmp_path, config, data, labeled=labeled)
+    chosen = (LABELED, UNLABELED)
+
+    def withdraw(event: Event) -> None:
+        simulation.label(event)
+        if event["event"] == "refused":
+            raise AssertionError(event["reason"])
+        if event["event"] != "replied" or event["key"] != moment or event["site"] != "chur":
+            return
+        host = simulation.transport.alive["chur"].__self__  # type: ignore[attr-defined]
+        assert isinstance(host, Host)
+        for row in chosen:
+            simulation.ledgers["chur"].withdraw(row, "ann")
+            host._x[row] = math.inf
+        if host._site is not None:
+            host._site.seen = host._site.see(host._site.x)
+
+    assert simulation.program(withdraw).go()
+    host = simulation.transport.alive["chur"].__self__  # type: ignore[attr-defined]
+    assert bool(host._x[LABELED].isinf().all())
+    simulation.close()
