@@ -21,8 +21,8 @@ from fallow.deployment.site.annotation_files import MOST_OF_MASK, import_annotat
 from fallow.deployment.site.labeling_tools import Imported, LabelingTool
 from fallow.deployment.site.pictures import Originals
 from fallow.deployment.site.rows import SiteRows
+from tests.data.test_nifti import nifti
 from tests.deployment.label_queues import HEART, make_queue
-from tests.deployment.test_nifti import nifti
 from tests.each import each_of
 
 SCANS = Schema("images", "classification", classes=(DONE,), shape=(1, 8, 8))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,8 @@ from fallow.deployment.site.labels_io import list_open_tasks
 from fallow.deployment.site.rows import SiteRows, read_rows
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
+from tests.data.test_nifti import nifti
 from tests.deployment.label_queues import enter, make_queue
-from tests.deployment.test_nifti import nifti
 from tests.each import each_of
 
 CASES = ExperimentConfig(
@@ -133,6 +135,47 @@ def test_a_folder_of_masks_makes_a_case_done(queue: LabelQueue, tmp_path: Path) 
     assert take(queue, folder.parent) == []
     mask.save(folder / "2.png")
     assert take(queue, folder.parent) == [0]
+
+
+def write_volumes(folder: Path) -> Path:
+    """Write two volumes of 4 x 6 pixels with 3 and 2 slices, whose values are 0 to 100."""
+    unlabeled = folder / "unlabeled"
+    unlabeled.mkdir(parents=True)
+    for name, depth in (("head.nii.gz", 3), ("neck.nii", 2)):
+        values = np.linspace(0, 100, 24 * depth)
+        content = nifti(values, (4, 6, depth), 16, "f4")
+        (unlabeled / name).write_bytes(
+            gzip.compress(content) if name.endswith(".gz") else content
+        )
+    return folder
+
+
+def test_volumes_are_cases_of_slices_in_one_range_of_values(tmp_path: Path) -> None:
+    folder = write_volumes(tmp_path / "scans")
+    schema = schema_of(folder, trains=False, options=LoadOptions(pages="each"))
+    assert schema.shape == (1, 6, 4)
+    assert schema.physical_range == (0.0, 100.0)
+    rows = join_rows(read_rows(folder, schema, LoadOptions(pages="each")), schema, CASES)
+    assert rows.ids == ("head.nii.gz", "neck.nii")
+    assert [float(rows.x.min()), float(rows.x.max())] == [0.0, 1.0]
+    queue = make_queue(tmp_path, schema, rows, asked=(0, 1))
+    shown = picture(rows, 0, 2)
+    assert shown is not None
+    with Image.open(BytesIO(shown.content)) as slice_shown:
+        assert slice_shown.size == (4, 6)
+        assert slice_shown.getpixel((0, 0)) == 255  # the last value: right and anterior
+    masks = tmp_path / "masks"
+    masks.mkdir()
+    (masks / "head.nii.gz").write_bytes(nifti([1] * 72, (4, 6, 3, 1)))
+    (masks / "neck.nii").write_bytes(nifti([1] * 48, (6, 4, 2)))
+    done = import_annotations(
+        queue.ledger, schema, rows, masks, ("lesion",), "Ann", partial=True
+    )
+    assert done.refused == (
+        "example 'neck.nii': its mask has the shape [6, 4, 2] and its volume [4, 6, 2]; annotate "
+        "the volume in its own shape",
+    )
+    assert done.recorded == 1
 
 
 @each_of(

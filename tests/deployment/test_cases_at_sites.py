@@ -22,6 +22,7 @@ from fallow.deployment.study_file import write_agreement
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.spec import Spec
 from fallow.storage.errors import StorageError
+from tests.data.test_nifti import nifti
 from tests.deployment.simulations import (
     NAMES,
     OPTIONAL,
@@ -33,7 +34,6 @@ from tests.deployment.simulations import (
 from tests.deployment.test_case_rows import SCANS
 from tests.deployment.test_choose_only import CHOOSE
 from tests.deployment.test_closed_form_killed import VICTIM, Killed, answering
-from tests.deployment.test_nifti import nifti
 from tests.deployment.test_program_resume import read_left
 
 pytest.importorskip("cryptography")

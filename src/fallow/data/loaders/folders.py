@@ -11,6 +11,7 @@ from typing import final
 
 from fallow.core.wording import count_noun, join_some, join_words
 from fallow.data.loaders.dicom import DICOM_FILES
+from fallow.data.loaders.nifti import SUFFIXES as NIFTI_FILES
 from fallow.data.loaders.text_rules import OBJECTS, normal_name, warn_of_similar_names
 from fallow.data.reading import Finding, note, warning
 
@@ -31,6 +32,7 @@ IMAGE_FILES = (
     ".tiff",
     ".webp",
     *DICOM_FILES,
+    *NIFTI_FILES,
 )
 """Suffixes of files that are reported if their place has no meaning."""
 TRAIN = ("train", "training")

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fallow.catalog import advise_name
 from fallow.core.load_options import DEFAULTS, LoadOptions, Pages
 from fallow.core.optional import import_optional
+from fallow.core.refusal import explain_errors
 from fallow.core.wording import count_noun
 from fallow.data.loaders.dicom import (
     OWNERS,
@@ -36,6 +37,13 @@ from fallow.data.loaders.folders import (
     find_splits,
     label_of,
     list_files,
+)
+from fallow.data.loaders.nifti import (
+    UNIT,
+    count_slices,
+    is_nifti,
+    read_header,
+    read_slices,
 )
 from fallow.data.loaders.pixels import (
     DEEP,
@@ -678,6 +686,9 @@ def measure_file(file: Path, most_pages: int) -> tuple[tuple[int, ...], int, int
     if is_dicom(file):
         shape, n_frames = measure_scan(file)
         return shape, DOUBLE * math.prod(shape), min(n_frames, most_pages)
+    if is_nifti(file):
+        shape, n_slices = _measure_volume(file)
+        return shape, DOUBLE * math.prod(shape), min(n_slices, most_pages)
     with file.open("rb") as stream:
         png = measure_png(stream.read(PNG_HEAD))
     if png is not None and most_pages == 1:
@@ -700,6 +711,28 @@ def measure_file(file: Path, most_pages: int) -> tuple[tuple[int, ...], int, int
     return (channels, height, width), channels * height * width, n_pages
 
 
+def _measure_volume(file: Path) -> tuple[tuple[int, ...], int]:
+    """Return (channels, height, width) and slices by the header; (1, 0, 0), 1 if it is damaged."""
+    try:
+        header = read_header(file)
+    except (OSError, ValueError):
+        return (1, 0, 0), 1
+    width, height = (*header.shape, 1)[:2]
+    return (1, height, width), count_slices(header)
+
+
+def _read_volume(file: Path, most_slices: int) -> list[Scan]:
+    """Return the slices of a volume. Raises ValueError for a damaged file or too many slices."""
+    with explain_errors(f"{file} could not be read as NIfTI: "):
+        slices = read_slices(file)
+        if len(slices) > most_slices:
+            raise ValueError(
+                f"it has {len(slices)} slices; load it with --pages each (pages=), which makes each "
+                "an example"
+            )
+    return [Scan(image[None], UNIT) for image in slices]
+
+
 def _read_pages(
     file: Path, channels: int | None, most_pages: int
 ) -> list[tuple[Pixels | Scan, tuple[str, ...]]]:
@@ -714,6 +747,8 @@ def _read_pages(
                 raise ValueError(f"{file}: it has colors, and the others are gray")
             pages.append((scan, ()))
         return pages
+    if is_nifti(file):
+        return [(scan, ()) for scan in _read_volume(file, most_pages)]
     try:
         with open_image(file, "reading a folder of images") as opened:
             shown_pages = [show_image(opened)] if most_pages == 1 else list_pages(opened)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fallow.core.optional import import_optional
 from fallow.data.loaders.dicom import DICOM_FILES, has_mark
+from fallow.data.loaders.nifti import is_nifti
 from fallow.data.loaders.pixels import ImageError, measure_image, open_image, show_image
 from fallow.deployment.labeling_page.languages import Mistake
 from fallow.deployment.site.rows import SiteRows
@@ -63,8 +64,10 @@ def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
     if view >= len(files):
         return None
     shown = files[view]
+    if _is_page(rows, row):  # a file of many pages is not read for each
+        return _png(_draw(rows.x[row], low=0.0, high=1.0))
     content = rows.content(row, view) or b""
-    if _is_drawn(rows, row, shown, content):
+    if _is_drawn(rows, shown, content):
         return _png(_draw(rows.x[row], low=0.0, high=1.0))
     try:
         with open_image(BytesIO(content), "displaying images") as opened:
@@ -111,11 +114,13 @@ def sizes(rows: SiteRows, row: int) -> list[tuple[int, int]]:
 
 
 def _size_of_file(rows: SiteRows, row: int, view: int) -> tuple[int, int]:
+    shape = tuple(rows.x[row].shape)
+    if _is_page(rows, row):
+        return shape[2], shape[1]
     try:
         content = rows.content(row, view) or b""
-        if _is_drawn(rows, row, rows.files(row)[view], content):
-            height, width = rows.x[row].shape[1:]
-            return width, height
+        if _is_drawn(rows, rows.files(row)[view], content):
+            return shape[2], shape[1]
         with open_image(BytesIO(content), "displaying images") as opened:
             width, height = measure_image(opened)
     except ValueError:
@@ -123,11 +128,14 @@ def _size_of_file(rows: SiteRows, row: int, view: int) -> tuple[int, int]:
     return width, height
 
 
-def _is_drawn(rows: SiteRows, row: int, file: Path, content: bytes) -> bool:
-    """Return whether an image is drawn from its row: a page, or DICOM in a folder of images."""
-    if rows.is_page and rows.is_page[row]:
-        return True
-    is_scan = file.suffix.lower() in DICOM_FILES or has_mark(content)
+def _is_page(rows: SiteRows, row: int) -> bool:
+    """Return whether an image is one of several pages of its file."""
+    return bool(rows.is_page) and rows.is_page[row]
+
+
+def _is_drawn(rows: SiteRows, file: Path, content: bytes) -> bool:
+    """Return whether an image is drawn from its row: DICOM or NIfTI in a folder of images."""
+    is_scan = file.suffix.lower() in DICOM_FILES or has_mark(content) or is_nifti(file)
     return rows.views is None and is_scan
 
 

@@ -22,13 +22,13 @@ from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest
 from fallow.core.wording import count_noun
 from fallow.data.dataset import DONE
-from fallow.data.loaders.dicom import DICOM_FILES
+from fallow.data.loaders.folders import IMAGE_FILES
 from fallow.data.loaders.images import measure_file
+from fallow.data.loaders.nifti import SUFFIXES, is_nifti, read_header, read_nifti
 from fallow.data.loaders.pixels import open_image
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.schema import Schema
 from fallow.deployment.site.labeling_tools import Imported, LabelingTool
-from fallow.deployment.site.nifti import SUFFIXES, read_nifti
 from fallow.deployment.site.pictures import read_inside
 from fallow.deployment.site.rows import SiteRows
 from fallow.storage.received import MOST_BYTES, parse_json, read_named
@@ -39,8 +39,6 @@ LABELS = ("1", "L", "P", "I", "I;16", "I;16B")
 """Modes of Pillow whose pixels are whole numbers."""
 ROUNDING = 1.0
 """Pixels by which a box may exceed its image."""
-IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".gif", ".bmp", ".webp", *DICOM_FILES)
-"""Extensions by which the name of a case is that of a file."""
 LOOSE = ConfigDict(extra="ignore", strict=True)
 
 HasAnnotation = Callable[[int], bool]
@@ -134,7 +132,7 @@ def _find_stem(name: str) -> str:
 
 
 def _is_file(name: str) -> bool:
-    return name.lower().endswith((*SUFFIXES, *IMAGES))
+    return name.lower().endswith(IMAGE_FILES)
 
 
 def _measure_example(rows: SiteRows, row: int) -> tuple[int, int] | None:
@@ -231,11 +229,26 @@ def _read_volume(content: bytes, rows: SiteRows, row: int) -> npt.NDArray[np.gen
     """Return the numbers of a NIfTI mask. Raises ValueError as `_read_png` does."""
     with explain_errors("its mask: "):
         volume = read_nifti(content)
+    files = rows.files(row)
+    if len(files) == 1 and is_nifti(files[0]):
+        _check_shape(volume.shape, read_header(files[0]).shape)
+        return volume.values
     width, height, *deep = (*volume.shape, 1, 1)[: max(2, len(volume.shape))]
-    if rows.files(row):
+    if files:
         _check_depth(math.prod(deep), rows, row)
     _check_size((height, width), rows, row)
     return volume.values
+
+
+def _check_shape(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Raise ValueError for a mask of another shape than its volume, up to axes of length 1."""
+    n_axes = max(len(shape), len(expected))
+    padded = [(*own, *[1] * (n_axes - len(own))) for own in (shape, expected)]
+    if padded[0] != padded[1]:
+        raise ValueError(
+            f"its mask has the shape {list(shape)} and its volume {list(expected)}; annotate the "
+            "volume in its own shape"
+        )
 
 
 def _check_labels(values: npt.NDArray[np.generic], names: Sequence[str]) -> None:
