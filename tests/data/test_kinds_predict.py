@@ -439,6 +439,20 @@ def test_each_column_on_another_scale_is_named(change: dict[str, Any], column: s
         table().predict(FRAME.assign(**change))
 
 
+@each_of(
+    "cells, number", [([1, 2] * 5, "2"), ([0, 9] * 5, "9"), ([0.0, 1.0], ""), ([1], "")]
+)
+def test_other_codes_than_zero_and_one_are_a_warning(
+    cells: list[float], number: str
+) -> None:
+    frame = FRAME.head(len(cells)).assign(smokes=cells)
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        table().predict(frame)
+    sentence = f"column 'smokes' has {number}, and in training it had only 0 and 1"
+    assert [sentence in str(one.message) for one in issued] == [True] * bool(number)
+
+
 @each_of("rows", [1, 5, 40])
 def test_usual_examples_are_predicted_without_a_warning(rows: int) -> None:
     with warnings.catch_warnings():

@@ -266,6 +266,13 @@ def test_scans_to_predict_are_mapped_to_the_range_of_training(tmp_path: Path) ->
         read_rows(tmp_path, spec_of((1, 2, 2)))
 
 
+def test_images_of_another_size_to_predict_are_a_warning(tmp_path: Path) -> None:
+    for name, size in (("a", 4), ("b", 2)):
+        dicom(tmp_path / f"{name}.dcm", np.full((size, size), 5, "u2"), 12)
+    (finding,) = read_rows(tmp_path, spec_of((1, 2, 2))).findings
+    assert "1 of 2 images were resized to 2 x 2 pixels" in finding.sentence
+
+
 OTHERS: dict[str, tuple[Header, str]] = {
     "Hounsfield units": ({"slope": 10.0}, ""),
     "another type of numbers": ({"slope": 10.0, "RescaleType": "OD"}, "CT in OD"),

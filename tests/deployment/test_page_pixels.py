@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from fallow.deployment.schema import Schema, schema_of
 from fallow.deployment.site.rows import read_rows
 from tests.data.test_own_images import dicom
 from tests.data.test_shown_images import LOSSLESS, MODES, TURNS, encode
+from tests.each import each_of
 
 images = pytest.importorskip("PIL.Image")
 
@@ -84,11 +86,38 @@ def test_a_site_maps_its_values_to_the_agreed_range(tmp_path: Path) -> None:
     dicom(tmp_path / "dog" / "1.dcm", np.full((4, 4), 9, np.uint16), 12, slope=1.0)
     schema = replace(schema_of(tmp_path), physical_range=(0.0, 1000.0))
     assert read_rows(tmp_path, schema).x[0].mean() == pytest.approx(0.5)
-    without = replace(schema, physical_range=())
+    without = replace(schema, physical_range=(), physical_unit="")
     with pytest.raises(
         ValueError, match=r"no range for them; set physical_range in \[schema\]"
     ):
         read_rows(tmp_path, without)
+
+
+@each_of(
+    "elements, sentence",
+    [
+        ({"slope": 1.0, "Modality": "MR"}, "the images are MR in rescaled units"),
+        ({"slope": 1.0, "RescaleType": "OD"}, "the images are CT in OD"),
+        ({}, "the images are without a unit"),
+    ],
+)
+def test_the_images_of_a_site_have_the_agreed_unit(
+    elements: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / sentence[-4:]
+    for name in ("cat", "dog"):
+        dicom(folder / name / "0.dcm", np.full((4, 4), 500, np.uint16), 12, slope=1.0)
+    schema = schema_of(folder)
+    assert schema.physical_unit == schema.example_spec["physical_unit"] == "CT in HU"
+    for file in folder.rglob("*.dcm"):
+        file.unlink()
+    pixels = np.full((4, 4), 500, np.uint16)
+    if elements:
+        dicom(folder / "cat" / "1.dcm", pixels, 12, **elements)
+    else:
+        images.fromarray(pixels.astype(np.uint8)).save(folder / "cat" / "1.png")
+    with pytest.raises(ValueError, match=rf"{sentence}, and the agreement has CT in HU"):
+        read_rows(folder, schema)
 
 
 def test_a_site_without_units_is_refused_where_a_range_is_agreed(tmp_path: Path) -> None:

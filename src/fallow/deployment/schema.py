@@ -155,6 +155,13 @@ class Schema:
             "[-1000.0, 400.0] in HU; empty for images without units"
         ),
     ] = ()
+    physical_unit: Annotated[
+        str,
+        Field(
+            description="modality and unit of these values, which the images of all sites have",
+            examples=["CT in HU"],
+        ),
+    ] = ""
 
     def __post_init__(self) -> None:
         self._check_physical_range()
@@ -210,6 +217,11 @@ class Schema:
         return self.classes == (DONE,)
 
     def _check_physical_range(self) -> None:
+        if not self.physical_range and self.physical_unit:
+            raise ValueError(
+                f"schema.physical_unit is {self.physical_unit!r}, and there is no physical_range; "
+                "give both"
+            )
         if not self.physical_range:
             return
         shown = f"schema.physical_range is {list(self.physical_range)}"
@@ -319,6 +331,8 @@ class Schema:
         if self.physical_range:
             low, high = self.physical_range
             details["physical_range"] = (low, high)
+            if self.physical_unit:
+                details["physical_unit"] = self.physical_unit
         if self.missing is not None:
             details["marks"] = [list(mark) for mark in self.missing.marks]
         if any(self.offsets):
@@ -464,6 +478,7 @@ def schema_of(
             shape=pictures.x.shape[1:],
             ids=ids,
             physical_range=pictures.physical_range or (),
+            physical_unit=pictures.unit,
         )
     if file.suffix.lower() == ".npz":
         arrays = read_arrays(file)

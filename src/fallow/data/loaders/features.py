@@ -66,7 +66,7 @@ def read_rows(path: Path, spec: ExampleSpec, options: LoadOptions | None = None)
     ids = spec.get("ids", "id")
     shape = spec["shape"]
     if path.is_dir():
-        named_by, names, x = _read_images(path, spec, options)
+        named_by, names, x, findings = _read_images(path, spec, options)
         scale = scale_of(spec)
         if scale is not None:
             x = torch.from_numpy(scale.normalize(x.numpy()))
@@ -132,8 +132,10 @@ def _follow_sheet(path: Path, options: LoadOptions) -> tuple[LoadOptions, list[F
 
 def _read_images(
     folder: Path, spec: ExampleSpec, options: LoadOptions
-) -> tuple[str, Sequence[object] | None, Tensor]:
-    """Read all images below a folder in the shape (channels, height, width) of the model."""
+) -> tuple[str, Sequence[object] | None, Tensor, list[Finding]]:
+    """Read all images below a folder in the shape (channels, height, width) of the model.
+
+    Also return warnings about them."""
     files = list_files(folder, "**/*")
     if not files:
         raise ValueError(f"{folder} contains no images; give a folder that contains some")
@@ -158,7 +160,8 @@ def _read_images(
         )
     x = torch.from_numpy(stack.x)
     names = [files[at].relative_to(folder).as_posix() for at in stack.file_of]
-    return "file", name_pages(names, stack.file_of), x
+    warnings = [item for item in stack.findings if item.severity == "warning"]
+    return "file", name_pages(names, stack.file_of), x, warnings
 
 
 class ArrayRows(NamedTuple):

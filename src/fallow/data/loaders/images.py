@@ -471,6 +471,7 @@ def _read_each(
     changes: Counter[str] = Counter()
     errors: dict[Path, str] = {}
     units: dict[str, Path] = {}  # of DICOM images, with the first file of each
+    n_resized = 0
     plain: Path | None = None  # first file that is no DICOM image
     for number, (file, n_bytes) in enumerate(zip(files, sizes, strict=True)):
         try:
@@ -495,6 +496,7 @@ def _read_each(
                 elif physical_range is not None:
                     image = image.scale(physical_range)
             if size is not None and not isinstance(image, Scan):
+                n_resized += image.shape[1:] != tuple(size)
                 image = _resize(image, size)
             changes.update(changed)
             images.append(image)
@@ -506,6 +508,13 @@ def _read_each(
     findings = []
     for change, times in changes.items():
         findings.append(note(f"{count_noun(times, 'image')} {change}"))
+    if size is not None and n_resized:
+        n_images = count_noun(len(images), "image")
+        sentence = (
+            f"{n_resized:,} of {n_images} were resized to {size[1]} x {size[0]} pixels, the size of "
+            "training"
+        )
+        findings.append(warning(sentence))
     if plain is not None and {*units} - {STORED_NUMBERS}:
         units[PIXELS] = plain
     _check_units(units, physical_range)

@@ -158,6 +158,7 @@ def read_pictures(
     return Images(
         x=stack.x,
         physical_range=stack.physical_range,
+        unit=stack.unit,
         findings=findings,
         empty_classes=_find_empty_classes(folder, files),
         labels=tuple(label_of(files[at]) for at in stack.file_of),

@@ -627,6 +627,11 @@ def _read_images(folder: Path, schema: Schema, options: LoadOptions) -> SiteRows
             "the DICOM images have physical units, and the agreement has no range for them; "
             f"set physical_range in [schema] of study.toml, such as [{low:g}, {high:g}]"
         )
+    if schema.physical_unit and pictures.unit != schema.physical_unit:
+        raise ValueError(
+            f"the images are {pictures.unit or 'without a unit'}, and the agreement has "
+            f"{schema.physical_unit}; give images of that kind"
+        )
     files = [folder / name for name in pictures.names]  # of each image
     x = torch.from_numpy(pictures.x)
     _check_shape(x, schema)
