@@ -218,3 +218,17 @@ def test_a_hidden_or_empty_first_sheet_is_named(tmp_path: Path) -> None:
     book.save(path)
     hidden = [f.fix for f in read_file(path).findings if "is hidden" in f.sentence]
     assert hidden == ["sheet='data'"]
+
+
+def test_colors_and_lines_through_cells_are_said(tmp_path: Path) -> None:
+    path, book = write(tmp_path, [HEADER, *ROWS])
+    assert sentences(read_file(path)) == ""
+    red = openpyxl.styles.PatternFill("solid", fgColor="FFFF0000")
+    for cell in ("A1", "A3", "A5", "B5"):  # one is of the header
+        book.active[cell].fill = red
+    book.active["C4"].font = openpyxl.styles.Font(strike=True)
+    book.active["C5"].font = openpyxl.styles.Font(bold=True)
+    book.save(path)
+    output = sentences(read_file(path))
+    assert "t.xlsx: 3 cells with a fill color, which is not read" in output
+    assert "t.xlsx: 1 cell struck through" in output

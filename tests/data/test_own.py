@@ -321,9 +321,15 @@ def test_open_dataset_takes_a_name_or_a_path_and_explains_the_rest(tmp_path: Pat
     assert open_dataset(path, label="sick", site="clinic").site_names == ("north", "south")
     with pytest.raises(ValueError, match="iris is a named dataset: label='sick' does not"):
         open_dataset("iris", label="sick")
-    (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(ValueError, match="not a dataset that Fallow can read"):
-        open_dataset(tmp_path / "notes.txt")
+    advice = {
+        "notes.txt": "rename it to .csv",
+        "a.csv.gz": "unpack it",
+        "a.xls": r"\.xlsx$",
+    }
+    for name, part in advice.items():
+        (tmp_path / name).write_text("x")
+        with pytest.raises(ValueError, match=f"not a dataset that Fallow can read.*{part}"):
+            open_dataset(tmp_path / name)
 
 
 def test_agreed_classes_give_every_site_the_same_ids_whatever_it_has_labeled(

@@ -228,7 +228,8 @@ def from_npz(path: str | Path, options: LoadOptions = DEFAULTS) -> Dataset:
         return _read_medmnist(file, arrays, options)
     words = {**ARRAYS, **dict.fromkeys(BESIDE, "")}
     for key in ("x", "y"):
-        require_known(key, arrays, f"{file} has no array {key!r}")
+        missing = f"{file} has no array {key!r} (numpy.savez(path, x=..., y=...))"
+        require_known(key, arrays, missing)
     unknown = [key for key in arrays if key not in words]
     if unknown:
         raise ValueError(
@@ -486,6 +487,7 @@ def open_dataset(
         raise ValueError(
             f"{file} is not a dataset that Fallow can read; give a table "
             f"({', '.join(TABLES)}), a .npz file or a folder of images{advise_name(file)}"
+            f"{_advise_format(file)}"
         )
     if kind in ("table", "workbook"):
         check_applies(file, kind, options)
@@ -501,6 +503,33 @@ def open_dataset(
     if file.is_dir():
         return from_folder(file, options, notify=notify)
     return from_npz(file, options)
+
+
+WAYS_OUT = {
+    (".xls", ".xlsb", ".ods", ".numbers"): "save the table as .xlsx",
+    (".txt", ".dat", ".tab", ".asc"): "if it is a table of text, rename it to .csv",
+    (".gz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".tar"): "unpack it",
+    (
+        ".json",
+        ".jsonl",
+        ".ndjson",
+        ".xml",
+        ".arff",
+    ): "write its rows to a .csv or .parquet file",
+    (".sav", ".sas7bdat", ".xpt", ".dta", ".rds", ".rdata", ".mat", ".h5", ".db"): (
+        "export the table as .csv or .parquet"
+    ),
+    (".npy", ".pt", ".pkl", ".pickle"): "save the arrays x and y with numpy.savez",
+}
+"""What to do with a file of another format, by the end of its name."""
+
+
+def _advise_format(file: Path) -> str:
+    """Return the part of a sentence on what to do with a file of another format, or ""."""
+    for endings, way_out in WAYS_OUT.items():
+        if file.suffix.lower() in endings:
+            return f"; {way_out}"
+    return ""
 
 
 def _check_no_tables(folder: Path) -> None:

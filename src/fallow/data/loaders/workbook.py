@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ ROW = 120
 ELEMENT = 60  # bytes of any other element, such as a shared text
 COLUMN_LETTERS = re.compile(r"[A-Za-z]{1,3}")
 BLOCK = 1 << 20
+MOST_DIGITS = 6
+"""Largest number of digits of an index."""
 XML_FILES = (".xml", ".rels")
 SHEET_TAG = b"sheetData"
 """Name of the element with the rows of a sheet."""
@@ -73,7 +76,9 @@ def check_workbook_fits(path: Path, limit: int | None = None) -> dict[str, _Coun
 class _Counter:
     """Counter of the rows and cells of one member of the zip.
 
-    bare_formulas: formulas without a stored value. hidden: hidden rows.
+    bare_formulas: formulas without a stored value. hidden: hidden rows. styles: number of cells
+    below the first row in each style. formats: fill and font of each style; fills, fonts: whether
+    they have a color, and strike a text through.
     """
 
     def __init__(self) -> None:
@@ -83,6 +88,11 @@ class _Counter:
         self.others = 0
         self.bare_formulas = 0
         self.hidden = 0
+        self.styles: Counter[int] = Counter()
+        self.formats: list[tuple[int, int]] = []
+        self.fills: list[bool] = []
+        self.fonts: list[bool] = []
+        self._has_formats = False
         self._column = 0
         self._has_formula = False
         self._has_value = False
@@ -121,6 +131,8 @@ class _Counter:
             self.widest = max(self.widest, self._column)
             self._has_formula = False
             self._has_value = False
+            if self.rows > 1:
+                self.styles[_index_of(attributes.get("s"))] += 1
         elif tag == "row":
             self._column = 0
             self.rows = _row_of(attributes.get("r"), self.rows)
@@ -132,8 +144,28 @@ class _Counter:
                 self._parser.CharacterDataHandler = self._mark_value
         elif tag != "is":
             self.others += 1
+            self._note_style(tag, attributes)
+
+    def _note_style(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """Read the fills, the fonts and the styles of cells that use them."""
+        if tag == "cellXfs":
+            self._has_formats = True
+        elif tag == "xf" and self._has_formats:
+            indices = (attributes.get("fillId"), attributes.get("fontId"))
+            fill, font = map(_index_of, indices)
+            self.formats.append((fill, font))
+        elif tag == "fill":
+            self.fills.append(False)
+        elif tag == "patternFill" and self.fills:
+            self.fills[-1] = attributes.get("patternType", "none") != "none"
+        elif tag == "font":
+            self.fonts.append(False)
+        elif tag == "strike" and self.fonts:
+            self.fonts[-1] = attributes.get("val") not in ("0", "false")
 
     def _end(self, name: str) -> None:
+        if name.endswith("cellXfs"):
+            self._has_formats = False
         if self._has_formula and name.rpartition(" ")[2] == "c":
             self._parser.CharacterDataHandler = None
             self.bare_formulas += not self._has_value
@@ -161,6 +193,26 @@ def _may_have_cells(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bool:
 def _refuse_entities(*details: object) -> None:
     """Reject entities, which Excel never writes and which can expand to all memory."""
     raise expat.ExpatError("a document type")
+
+
+def _index_of(text: str | None) -> int:
+    """Return the index in an attribute, 0 without one."""
+    if text is None or not text.isdecimal() or len(text) > MOST_DIGITS:
+        return 0
+    return int(text)
+
+
+def _count_marked(sheet: _Counter, styles: _Counter) -> tuple[int, int]:
+    """Return the number of cells with a fill color, and of those that are struck through."""
+    filled = 0
+    struck = 0
+    for style, times in sheet.styles.items():
+        if style >= len(styles.formats):
+            continue
+        fill, font = styles.formats[style]
+        filled += times * (fill < len(styles.fills) and styles.fills[fill])
+        struck += times * (font < len(styles.fonts) and styles.fonts[font])
+    return filled, struck
 
 
 def _column_of(reference: str | None, before: int) -> int:
@@ -244,6 +296,9 @@ def read_sheet(
         row += [None] * (len(header) - len(row))
     counter = counters.get(f"xl/worksheets/sheet{names.index(chosen) + 1}.xml")
     findings += _describe_sheet(path.name, counter, len(merged))
+    styles = counters.get("xl/styles.xml")
+    if counter is not None and styles is not None:
+        findings += _describe_marks(path.name, *_count_marked(counter, styles))
     findings += _describe_texts(path.name, header, rows)
     return Sheet(header, rows, tuple(findings))
 
@@ -346,6 +401,21 @@ def _describe_sheet(name: str, counter: _Counter | None, n_merged: int) -> list[
                 "delete the rows that do not belong to the data",
             )
         )
+    return findings
+
+
+def _describe_marks(name: str, filled: int, struck: int) -> list[Finding]:
+    """Return what colors and lines through cells may mean, which are not read."""
+    findings: list[Finding] = []
+    if filled:
+        sentence = (
+            f"{name}: {count_noun(filled, 'cell')} with a fill color, which is not read"
+        )
+        findings.append(note(sentence, "write what the color means in a column"))
+    if struck:
+        cells = count_noun(struck, "cell")
+        sentence = f"{name}: {cells} struck through, which were read like the others"
+        findings.append(warning(sentence, "delete their values if they are not valid"))
     return findings
 
 
