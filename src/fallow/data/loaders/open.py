@@ -521,7 +521,7 @@ WAYS_OUT = {
     ),
     (".npy", ".pt", ".pkl", ".pickle"): "save the arrays x and y with numpy.savez",
 }
-"""What to do with a file of another format, by the end of its name."""
+"""Advice on a file of another format, by the end of its name."""
 
 
 def _advise_format(file: Path) -> str:
