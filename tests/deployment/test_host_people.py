@@ -73,6 +73,24 @@ def test_progress_changes_nothing_and_needs_no_turn(leader: Leader) -> None:
     assert leader.ledger.instructions.traffic() == sent
 
 
+def test_a_disagreement_of_annotators_is_not_sent_beside_noise(tmp_path: Path) -> None:
+    noisy = agreement("strategy=ahfal", "privacy.epsilon=0.5")
+    for agreed in (agreement("strategy=ahfal"), noisy):
+        leader = Leader(folder(tmp_path / agreed.digest, agreed, brought=range(6)))
+        leader.people("hello", "0/hello")
+        select = (Step("keep", "select", {"n": 3}),)
+        leader.exchange({"north": Request(key_of("0/initial/0"), "initial", 0, 0, select)})
+        leader.people("ask", "0/initial", -1, **ASK)
+        (first, *_) = leader.ledger.tasks()
+        for annotator, label in (("ann", 1), ("bob", 2)):
+            leader.ledger.answer(first.row, label, annotator)
+        instruction = Instruction(agreed.digest, RUN, "north", key_of("progress/7"), 0)
+        progress = leader.send(instruction).body
+        is_noisy = agreed is noisy
+        assert (progress["open"], progress["conflicts"]) == ((3, 0) if is_noisy else (2, 1))
+        leader.ledger.close()
+
+
 def test_labels_train_from_the_close_on(leader: Leader) -> None:
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)

@@ -341,10 +341,18 @@ class Annotators:
         returns=Progress(),
     )
     def progress(self, at: LabelingView) -> Values:
-        """Return the labeling progress of this run. Earlier runs are not included."""
+        """Return the labeling progress of this run. Earlier runs are not included.
+
+        Beside noise, tasks on which annotators disagree count as open, because the number of
+        disagreements depends on the values of labels.
+        """
         if at.run != at.ledger.instructions.newest_run():
             return asdict(LabelProgress())
-        return asdict(at.ledger.progress())
+        progress = at.ledger.progress()
+        if at.agreement.config.privacy.epsilon is not None:
+            unsettled = progress.open + progress.conflicts
+            progress = replace(progress, open=unsettled, conflicts=0)
+        return asdict(progress)
 
     def _with_own_scores(
         self, facts: CardFacts, at: LabelingView, used: State
