@@ -25,6 +25,7 @@ from fallow.deployment.site.rows import SiteRows, read_rows
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from tests.data.test_nifti import nifti
+from tests.data.test_own_images import dicom
 from tests.deployment.label_queues import enter, make_queue
 from tests.each import each_of
 
@@ -148,6 +149,51 @@ def write_volumes(folder: Path) -> Path:
             gzip.compress(content) if name.endswith(".gz") else content
         )
     return folder
+
+
+def write_series(folder: Path, positions: tuple[float, ...], series: str = "1.2") -> Path:
+    """Write a folder with a DICOM file for each slice, whose level is its number."""
+    for number, position in enumerate(positions):
+        dicom(
+            folder / f"IM{number}.dcm",
+            np.full((6, 4), number, np.uint16),
+            bits=12,
+            slope=1.0,
+            SeriesInstanceUID=series,
+            ImagePositionPatient=[0, 0, position],
+            ImageOrientationPatient=[1, 0, 0, 0, 1, 0],
+            PixelSpacing=[1, 1],
+        )
+    return folder
+
+
+def test_a_folder_of_slices_is_a_case_in_the_order_of_their_places(tmp_path: Path) -> None:
+    folder = tmp_path / "scans"
+    write_series(folder / "unlabeled" / "head", (9.0, 3.0, 6.0))
+    write_series(folder / "unlabeled" / "neck", (1.0, 2.0), "1.3")
+    options = LoadOptions(pages="each")
+    schema = schema_of(folder, trains=False, options=options)
+    rows = join_rows(read_rows(folder, schema, options), schema, CASES)
+    assert rows.ids == ("head", "neck")
+    assert rows.of_case == ((1, 2, 0), (3, 4))
+    assert [file.name for file in rows.files(0)] == ["IM1.dcm", "IM2.dcm", "IM0.dcm"]
+    assert rows.labels == (None, None)
+    write_series(folder / "unlabeled" / "neck", (1.0, 2.0, 3.0, 5.0), "1.3")
+    with pytest.raises(ValueError, match=r"the case 'neck' is no volume: .* add 1 missing"):
+        join_rows(read_rows(folder, schema, options), schema, CASES)
+
+
+def test_frames_in_a_folder_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    folder = tmp_path / "videos" / "calm" / "v1"
+    folder.mkdir(parents=True)
+    for number in range(8, 12):
+        Image.fromarray(np.full((6, 4), number, np.uint8)).save(folder / f"f{number}.png")
+    schema = replace(SCANS, classes=("calm", "wild"))
+    rows = read_rows(tmp_path / "videos", schema, LoadOptions(pages="each"))
+    cases = join_rows(rows, schema, CASES)
+    assert cases.ids == ("v1",)
+    assert cases.labels == (0.0,)
+    assert [file.name for file in cases.files(0)] == [f"f{n}.png" for n in range(8, 12)]
 
 
 def test_volumes_are_cases_of_slices_in_one_range_of_values(tmp_path: Path) -> None:

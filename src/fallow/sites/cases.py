@@ -40,9 +40,9 @@ class Cases:
         _, first, group_of = np.unique(
             groups.numpy(), return_index=True, return_inverse=True
         )
-        place = np.empty(len(first), dtype=np.int64)
-        place[first.argsort()] = np.arange(len(first))
-        return Cases(torch.from_numpy(place[group_of]))
+        case_of_group = np.empty(len(first), dtype=np.int64)
+        case_of_group[first.argsort()] = np.arange(len(first))
+        return Cases(torch.from_numpy(case_of_group[group_of]))
 
     def __len__(self) -> int:
         return int(self.of_row.max()) + 1

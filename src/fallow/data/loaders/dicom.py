@@ -13,10 +13,13 @@ import numpy.typing as npt
 
 from fallow.core.optional import import_optional
 from fallow.core.refusal import explain_errors
+from fallow.data.loaders.slices import SliceLocation
 
 DICOM_FILES = (".dcm", ".dicom")
 OWNERS = ("PatientID", "SeriesInstanceUID")
 """Elements that several images share, the wider ones first."""
+LOCATION = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6, "PixelSpacing": 2}
+"""Elements with the location of a slice, and their numbers."""
 PREAMBLE = bytes(128)
 MARK = b"DICM"
 PURPOSE = "reading a DICOM file"
@@ -69,6 +72,8 @@ class Scan:
         Value of each of the elements `OWNERS`, "" without one.
     is_padding : array of shape (height, width), optional
         Pixels outside the image (PixelPaddingValue), which are black; None without any.
+    location : SliceLocation, optional
+        Location of a slice in its volume; None for a file that does not name it, or of several frames.
     """
 
     values: Levels
@@ -77,6 +82,7 @@ class Scan:
     window: PhysicalRange | None = None
     owners: Mapping[str, str] = field(default_factory=dict)
     is_padding: npt.NDArray[np.bool_] | None = None
+    location: SliceLocation | None = None
 
     @property
     def known_values(self) -> Levels:
@@ -159,7 +165,22 @@ def read_scans(file: Path, most_frames: int = 1) -> list[Scan]:
         frames = [stored] if n_frames == 1 else list(stored)
         owners = {key: str(getattr(dicom, key, "") or "").strip() for key in OWNERS}
         scans = [_read_frame(dicom, frame, at) for at, frame in enumerate(frames)]
-        return [replace(scan, owners=owners) for scan in scans]
+        location = _find_location(dicom, owners) if n_frames == 1 else None
+        return [replace(scan, owners=owners, location=location) for scan in scans]
+
+
+def _find_location(dicom: Any, owners: Mapping[str, str]) -> SliceLocation | None:
+    """Return the location of a slice, or None if it is not complete."""
+    numbers: list[tuple[float, ...]] = []
+    for name, size in LOCATION.items():
+        value = getattr(dicom, name, None)
+        if value is None or len(value) != size:
+            return None
+        numbers.append(tuple(map(float, value)))
+    corner, directions, spacing = numbers
+    if not all(map(math.isfinite, (*corner, *directions, *spacing))) or min(spacing) <= 0:
+        return None
+    return SliceLocation(owners["SeriesInstanceUID"], corner, directions, spacing)
 
 
 def _read_frame(dicom: Any, stored: npt.NDArray[Any], number: int) -> Scan:

@@ -57,6 +57,7 @@ from fallow.data.loaders.pixels import (
     open_image,
     show_image,
 )
+from fallow.data.loaders.slices import SliceLocation
 from fallow.data.loaders.text_rules import normal_name, number_in
 from fallow.data.reading import Finding, ReportBytes, ignore_bytes, note, warning
 from fallow.storage.received import check_fits
@@ -107,6 +108,8 @@ class Images:
         pages; None otherwise.
     is_page : tuple of bool
         Whether each image is one of several in its file; empty if none is.
+    locations : tuple of SliceLocation or None
+        Location of each DICOM image in its volume; empty if it was not asked.
     """
 
     x: npt.NDArray[np.float32]
@@ -121,6 +124,7 @@ class Images:
     unit: str = ""
     groups: tuple[str, ...] | None = None
     is_page: tuple[bool, ...] = ()
+    locations: tuple[SliceLocation | None, ...] = ()
 
 
 @final
@@ -135,6 +139,7 @@ class Stack:
     file_of: tuple[int, ...]  # position of the file of each image
     owners: tuple[Mapping[str, str], ...]  # patient and series of each DICOM image
     shapes: tuple[tuple[int, ...], ...]  # of each image in its file
+    locations: tuple[SliceLocation | None, ...]  # of each DICOM image in its volume
 
     def choose_groups(self, group: str | None) -> tuple[str, ...] | None:
         """Return the group of each image: its element ``group`` of DICOM, else its file.
@@ -390,6 +395,7 @@ def _load_files(
         tuple(loaded.file_of),
         tuple(loaded.owners),
         tuple(pixels.shape for pixels in levels),
+        tuple(loaded.locations),
     )
 
 
@@ -447,6 +453,7 @@ class LoadedImages:
     findings: tuple[Finding, ...]
     file_of: list[int]
     owners: list[Mapping[str, str]]
+    locations: list[SliceLocation | None]
 
 
 def _read_each(
@@ -467,6 +474,7 @@ def _read_each(
     images: list[Pixels | Scan] = []
     file_of: list[int] = []
     owners: list[Mapping[str, str]] = []
+    locations: list[SliceLocation | None] = []
     windows: Counter[PhysicalRange] = Counter()
     changes: Counter[str] = Counter()
     errors: dict[Path, str] = {}
@@ -483,6 +491,7 @@ def _read_each(
             continue
         for image, changed in pages:
             owners.append(image.owners if isinstance(image, Scan) else {})
+            locations.append(image.location if isinstance(image, Scan) else None)
             if not isinstance(image, Scan):
                 plain = plain or file
             else:
@@ -522,7 +531,7 @@ def _read_each(
     unit = next(iter(units), STORED_NUMBERS)
     if unit == STORED_NUMBERS:
         levels = [image for image in images if not isinstance(image, Scan)]
-        return LoadedImages(levels, None, "", tuple(findings), file_of, owners)
+        return LoadedImages(levels, None, "", tuple(findings), file_of, owners, locations)
     chosen = "as given"
     if physical_range is None:
         scans = [image for image in images if isinstance(image, Scan)]
@@ -538,6 +547,7 @@ def _read_each(
         tuple(findings),
         file_of,
         owners,
+        locations,
     )
 
 
@@ -645,6 +655,7 @@ def read_images(
         tuple(loaded.file_of),
         tuple(loaded.owners),
         tuple(pixels.shape for pixels in levels),
+        tuple(loaded.locations),
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fallow.core.load_options import LoadOptions
+from fallow.core.refusal import explain_errors
+from fallow.data.loaders.slices import SliceLocation, order_slices
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.schema import Schema
 from fallow.deployment.site.rows import ReadableRow, SiteRows, read_rows
@@ -44,9 +47,13 @@ def join_rows(rows: SiteRows, schema: Schema, config: ExperimentConfig) -> SiteR
     members: dict[str, list[int]] = {}
     for row, group in enumerate(rows.groups):
         members.setdefault(group, []).append(row)
-    of_case = tuple(map(tuple, members.values()))
-    ids = tuple(
-        _name_case(rows, group, own) for group, own in zip(members, of_case, strict=True)
+    ids = tuple(_name_case(rows, group, own) for group, own in members.items())
+    name, times = Counter(ids).most_common(1)[0]
+    if times > 1:
+        raise ValueError(f"{times} cases have the name {name!r}; make names unique")
+    of_case = tuple(
+        _order_rows(rows, own, name)
+        for name, own in zip(ids, members.values(), strict=True)
     )
     labels = tuple(
         _find_label(rows, own, name, schema) for name, own in zip(ids, of_case, strict=True)
@@ -69,14 +76,40 @@ def join_rows(rows: SiteRows, schema: Schema, config: ExperimentConfig) -> SiteR
 
 
 def _name_case(rows: SiteRows, group: str, own: Sequence[int]) -> str:
-    """Return the name of a case: its group, or the name of its file if that is the group."""
+    """Return the name of a case: its group, or the name of its file or folder if that is one."""
     first = own[0]
     shown = rows.describe(first)
-    if not isinstance(shown, Path) or str(shown.resolve()) != group:
+    if not isinstance(shown, Path):
+        return group
+    if str(shown.parent.resolve()) == group:
+        return shown.parent.name
+    if str(shown.resolve()) != group:
         return group
     if rows.is_page and rows.is_page[first]:
         return rows.ids[first].rpartition("#")[0]
     return rows.ids[first]
+
+
+def _order_rows(rows: SiteRows, own: Sequence[int], name: str) -> tuple[int, ...]:
+    """Return the rows of a case, and the slices of each series in the order of their locations.
+
+    Raises ValueError for a series whose slices are not those of one volume.
+    """
+    volumes: dict[str, dict[int, SliceLocation]] = {}  # locations of rows by series
+    others: list[int] = []
+    for row in own:
+        location = rows.locations[row] if rows.locations else None
+        if location is None:
+            others.append(row)
+        else:
+            volumes.setdefault(location.series, {})[row] = location
+    ordered: list[int] = []
+    for volume in volumes.values():
+        slices = list(volume)
+        with explain_errors(f"the case {name!r} is no volume: "):
+            order = order_slices([*volume.values()], [rows.ids[row] for row in slices])
+        ordered += [slices[at] for at in order]
+    return (*ordered, *others)
 
 
 def _find_label(

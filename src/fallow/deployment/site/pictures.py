@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Sequence
@@ -24,6 +25,9 @@ from fallow.data.loaders.folders import (
 )
 from fallow.data.loaders.images import Images, read_images
 from fallow.data.loaders.pixels import ImageError, open_image
+
+CLASS_AND_FILE = 2
+"""Parts of the path of an image in the folder of a class."""
 
 
 @final
@@ -129,17 +133,20 @@ def read_pictures(
     physical_range: PhysicalRange | None = None,
     options: LoadOptions = DEFAULTS,
 ) -> Images:
-    """Read every image below the folder, sorted by name regardless of the class.
+    """Read every image in the folder of a class, sorted by name regardless of the class.
 
     An image may be moved to the folder of its class. Hidden files are skipped. ``channels`` is 1 or
     3 as agreed, or None for 1 if all images are grayscale. Raises ValueError, naming the file, for
     an image that is unreadable, has another size, or is outside the folder. ``physical_range`` has the
     agreed values of DICOM images that are black and white. ``options`` are those of the site, such
-    as ``pages``.
+    as ``pages``: if each page is an example, a folder in that of a class is read as a file of
+    pages, in the order of the numbers in their names.
     """
     files = sorted(
         list_files(folder, "*/*"), key=lambda file: (file.name, file.parent.name)
     )
+    if options.pages == "each":
+        files += sorted(list_files(folder, "*/*/*"), key=_order_pages)
     if not files:
         raise ValueError(
             f"{folder} contains no images; put them in a folder for each class and "
@@ -151,28 +158,51 @@ def read_pictures(
     findings = stack.findings
     if options.group is None:
         findings = (*findings, *stack.suggest_groups())
-    groups = stack.choose_groups(options.group)
-    if groups is not None and options.group is None:  # other folders have other files
-        groups = tuple(str(files[at].resolve()) for at in stack.file_of)
+    owners = [_find_owner(folder, files[at]) for at in stack.file_of]
+    groups: tuple[str, ...] | None = None
+    if options.group is not None:
+        groups = stack.choose_groups(options.group)
+    elif len({*owners}) < len(owners):
+        groups = tuple(str(owner.resolve()) for owner in owners)
+    labels = tuple(_find_class(folder, files[at]) for at in stack.file_of)
     n_pages = Counter(stack.file_of)
     return Images(
         x=stack.x,
         physical_range=stack.physical_range,
         unit=stack.unit,
         findings=findings,
-        empty_classes=_find_empty_classes(folder, files),
-        labels=tuple(label_of(files[at]) for at in stack.file_of),
+        empty_classes=_find_empty_classes(folder, labels),
+        labels=labels,
         names=tuple(files[at].relative_to(folder).as_posix() for at in stack.file_of),
         groups=groups,
         is_page=tuple(n_pages[at] > 1 for at in stack.file_of),
+        locations=stack.locations,
     )
 
 
-def _find_empty_classes(folder: Path, files: Sequence[Path]) -> tuple[str, ...]:
+def _order_pages(file: Path) -> tuple[str, list[int], str]:
+    """Return the key by which the pages in folders are sorted: folder, numbers, name.
+
+    >>> sorted([Path("a/s10.png"), Path("a/s9.png")], key=_order_pages)[0].name
+    's9.png'
+    """
+    return str(file.parent), [*map(int, re.findall(r"[0-9]+", file.stem))], file.name
+
+
+def _find_owner(folder: Path, file: Path) -> Path:
+    """Return the file, or its folder if that is in the folder of a class."""
+    return file.parent if len(file.relative_to(folder).parts) > CLASS_AND_FILE else file
+
+
+def _find_class(folder: Path, file: Path) -> str:
+    """Return the class of an image, "" for an unlabeled one."""
+    return label_of(folder / file.relative_to(folder).parts[0] / file.name)
+
+
+def _find_empty_classes(folder: Path, used: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the folders without images."""
-    used = {label_of(file) for file in files}
     names = {label_of(path / "image") for path in list_folders(folder, "*")} - {""}
-    return tuple(sorted(names - used))
+    return tuple(sorted(names - {*used}))
 
 
 def check_inside(file: Path, folder: Path) -> None:

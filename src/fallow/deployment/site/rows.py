@@ -32,6 +32,7 @@ from fallow.data.loaders.images import name_pages
 from fallow.data.loaders.labels import UNLABELED
 from fallow.data.loaders.numbers import warn_of_sentinels
 from fallow.data.loaders.open import find_kind
+from fallow.data.loaders.slices import SliceLocation
 from fallow.data.loaders.text_rules import (
     is_empty,
     split_unit,
@@ -101,6 +102,8 @@ class SiteRows:
         those of cases, and ``x`` and ``predictions`` those of rows.
     of_case
         Positions of the rows of each case.
+    locations
+        Location of each DICOM image in its volume; empty for other rows.
     """
 
     x: Tensor
@@ -118,6 +121,7 @@ class SiteRows:
     predictions: Tensor | None = None
     each: SiteRows | None = None
     of_case: tuple[tuple[int, ...], ...] = ()
+    locations: tuple[SliceLocation | None, ...] = ()
 
     @property
     def cases(self) -> Cases | None:
@@ -645,6 +649,7 @@ def _read_images(folder: Path, schema: Schema, options: LoadOptions) -> SiteRows
         originals=Originals.of(folder, list(dict.fromkeys(files))),
         groups=pictures.groups,
         is_page=pictures.is_page,
+        locations=pictures.locations,
     )
 
 
