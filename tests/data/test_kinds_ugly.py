@@ -368,6 +368,14 @@ def test_a_sign_around_some_cells_is_kept(tmp_path: Path) -> None:
     assert "w=“a”" in data.columns
 
 
+@each_of("cell, is_told", [("1.2345{}E+11", True), ("1.23e+11", False), ("{}E+02", False)])
+def test_numbers_that_a_spreadsheet_shortened_are_reported(
+    cell: str, is_told: bool
+) -> None:
+    column = column_of([cell.format(i % 9) for i in range(N)] + ["3"])
+    assert ("may have cut off" in sentences(column)) is is_told
+
+
 POWERS = ("1.5D+0{}", "{}.5×10^3", "{}½", "{} 1/2")
 
 

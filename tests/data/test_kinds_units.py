@@ -133,3 +133,40 @@ def test_a_column_of_several_units_is_reported(
 ) -> None:
     column = column_of([units[row % len(units)] for row in range(N)], name)
     assert ("so that numbers in other columns" in sentences(column)) == is_reported
+
+
+def load_test(**changes: object) -> Dataset:
+    frame = pd.DataFrame({"w": KILOGRAMS, "smokes": np.arange(N) % 2, "age": AGE})
+    frame["sex"] = np.where(rng.random(N) < 0.5, "f", "m")
+    frame["y"] = np.where(rng.random(N) < 0.5, "no", "yes")
+    train, test = frame[: N // 2], frame[N // 2 :].assign(age=AGE[N // 2 :] + 0.5)
+    for name, change in changes.items():
+        test[name] = change(test[name]) if callable(change) else change
+    return quietly(lambda: fl.from_frame(train, test=test, label="y"))
+
+
+TESTS = {  # change of the test table -> part of the warning
+    "kg and lb": ({"w": lambda w: w * 2.2}, "column 'w' goes from"),
+    "months": ({"age": lambda age: age * 12}, "in the test table"),
+    "other codes": ({"smokes": lambda s: s + 1}, "column 'smokes' has 2 in the test table"),
+    "other words": (
+        {"sex": lambda s: s.map({"f": "female", "m": "male"})},
+        "column 'sex': the texts female and male occur only in the test table (60 rows)",
+    ),
+    "one rare word": (
+        {"sex": lambda s: ["x", *s[1:]]},
+        "the texts x occur only in the test table (1 row)",
+    ),
+    "nothing": ({}, ""),
+    "one value": ({"smokes": 1, "sex": "f"}, ""),
+}
+
+
+@each_of("changes, part", TESTS.values())
+def test_a_test_table_that_is_written_otherwise_is_reported(
+    changes: dict[str, object], part: str
+) -> None:
+    warned = [f for f in load_test(**changes).findings if f.severity == "warning"]
+    assert len(warned) == bool(part)
+    assert all(part in finding.sentence for finding in warned)
+    assert all(finding.is_doubtful == ("(1 row)" in part) for finding in warned)

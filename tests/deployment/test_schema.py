@@ -286,6 +286,8 @@ def test_codes_of_missing_numbers_are_a_note_of_a_site(tmp_path: Path) -> None:
             "name,age,sex,chol,disease",
             "column 'name' is not part of the agreement; remove it",
         ),
+        ("ID,age,sex,chol,disease", "column 'ID' is not part .* did you mean 'id'"),
+        ("patient,age,sex,chol,disease", "are of one patient .* give --group patient"),
     ],
 )
 def test_other_columns_than_those_agreed_on_are_refused(

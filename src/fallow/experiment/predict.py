@@ -142,8 +142,8 @@ OFTEN = 0.25
 """Share of new examples that far away from which a column is on another scale."""
 NARROW = 0.01
 """Ratio of standard deviations below which a column is on another scale."""
-EXACTLY = 1e-6
-"""Difference of the mean square from the mean, which are equal for 0 and 1."""
+EXACTLY = 1e-5
+"""Relative difference of the mean square from the mean, which are equal for 0 and 1."""
 ENOUGH = 10  # minimum number of examples of which the spread is compared
 
 
@@ -169,7 +169,7 @@ def compare_with_training(
         numbers = x[:, at].double()
         numbers = numbers[~numbers.isnan()]
         is_binary = bool(((numbers == 0) | (numbers == 1)).all())
-        was_binary = abs(std**2 + mean**2 - mean) < EXACTLY and 0 < mean < 1
+        was_binary = abs(std**2 + mean**2 - mean) < EXACTLY * mean and 0 < mean < 1
         if was_binary and not is_binary:
             number = float(numbers[(numbers != 0) & (numbers != 1)][0])
             sentences.append(

@@ -83,6 +83,8 @@ SHOWN = 3
 LAST_ROWS = 10
 """Rows below a table that may be a legend or totals."""
 COUNTRY = re.compile(r"[A-Z]{2}")
+SHORTENED = r"^\d([.,]\d{1,5})?E\+(09|1\d)$"
+"""Whole numbers of ten digits and more as spreadsheets show them."""
 ELEMENTS = frozenset({"K", "Cl", "Ca", "Mg", "P", "Fe", "Zn", "Cu"})
 """Chemical elements beside which Na is sodium."""
 SPLIT_COLUMN = re.compile(
@@ -402,6 +404,14 @@ def _check_numbers(
             )
         )
     is_code = _are_whole(values) and has_text_like(cells, r"\dE\d")
+    if not pa.types.is_floating(cells.type) and has_text_like(cells, SHORTENED):
+        findings.append(
+            warning(
+                f"column {setting.name!r} has numbers such as 1.23457E+11, whose last digits a "
+                "spreadsheet may have cut off",
+                f"drop=[{setting.name!r}] if these are identifiers",
+            )
+        )
     if is_code and not has_text_among(cells, "."):
         findings.append(
             warning(

@@ -17,6 +17,7 @@ import pyarrow as pa
 from fallow.core.load_options import UNKNOWN_MARKS, KnownMarks, LoadOptions, list_of_files
 from fallow.core.missing import Missing
 from fallow.core.suggestions import nearest_column, require_known
+from fallow.core.wording import count_noun, join_some
 from fallow.data.loaders.cells import (
     is_category,
     is_textual,
@@ -41,7 +42,7 @@ from fallow.data.loaders.text_rules import (
     settle_names,
     warn_of_lost_digits,
 )
-from fallow.data.loaders.units import Sites, warn_of_units
+from fallow.data.loaders.units import FEWEST_ROWS, Sites, warn_of_units
 from fallow.data.reading import (
     ColumnRead,
     Finding,
@@ -63,6 +64,8 @@ RELEASED = 8
 """Number of columns after which the memory of their texts returns to the system."""
 FEWEST_GROUPS = 10
 """Smallest number of different identifiers that are suggested as groups; fewer are categories."""
+N_CODES = 2
+"""Number of different numbers in training, such as 0 and 1, that are codes."""
 LACKING = "rows with missing or infinite features left out"
 
 
@@ -122,6 +125,7 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
     tables = _read_sources(sources, options)
     name = tables[0].name
     rows = tables[0].n_rows
+    n_tests = sum(table.n_rows for table in tables[1:])
     marks = tables[0].marks
     findings = [finding for table in tables for finding in table.findings]
     cells = _join_tables(tables)
@@ -143,7 +147,10 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
         findings += column.findings
     all_columns = columns
     columns = [column for column in columns if column.read.is_feature]
-    findings += _warn_of_units(columns, sites)
+    n_train = len(y) - n_tests
+    findings += _warn_of_units(columns, sites, n_train)
+    for column in columns:
+        findings += _warn_of_tests(column, n_train)
     if not columns:
         reasons = "; ".join(f"{read.name!r}: {explain_column(read)}" for read in reads)
         doubts = [f.sentence for c in all_columns for f in c.findings if f.fix]
@@ -410,10 +417,16 @@ def _find_row_names(
 
 
 def _warn_of_units(
-    columns: Sequence[Column], sites: npt.NDArray[np.str_] | None
+    columns: Sequence[Column], sites: npt.NDArray[np.str_] | None, n_train: int
 ) -> list[Finding]:
-    """Return a warning for each column whose numbers seem to have two units."""
+    """Return a warning for each column whose numbers seem to have two units.
+
+    n_train: number of rows of the training table, which are the first.
+    """
     at_sites = Sites.of(sites)
+    n = len(columns[0]) if columns else 0
+    if at_sites is None and n_train < n:
+        at_sites = Sites.of_tests(n_train, n)
     findings: list[Finding] = []
     for column in columns:
         if column.read.kind == "number":
@@ -421,6 +434,34 @@ def _warn_of_units(
                 f"column {column.read.name!r}", column.cells, at_sites
             )
     return findings
+
+
+def _warn_of_tests(column: Column, n_train: int) -> list[Finding]:
+    """Return a warning of texts or codes that only the test table has, the rows after n_train."""
+    train, test = column.cells[:n_train], column.cells[n_train:]
+    name = f"column {column.read.name!r}"
+    if not len(test) or len(train) < FEWEST_ROWS:
+        return []
+    if column.read.kind == "number":
+        known = np.unique(train[np.isfinite(train)])
+        others = np.setdiff1d(test[np.isfinite(test)], known)
+        if len(known) != N_CODES or not len(others):
+            return []
+        codes = " and ".join(f"{number:g}" for number in known)
+        sentence = (
+            f"{name} has {others[0]:g} in the test table, and only {codes} in training"
+        )
+        return [warning(sentence, "give both the same codes")]
+    if column.read.kind != "category":
+        return []
+    unseen = np.setdiff1d(test[test >= 0], train)
+    if not len(unseen):
+        return []
+    n_rows = int(np.isin(test, unseen).sum())
+    words = join_some([column.read.values[code] for code in unseen])
+    sentence = f"{name}: the texts {words} occur only in the test table ({count_noun(n_rows, 'row')})"
+    is_rare = 2 * n_rows < len(test)
+    return [Finding("warning", sentence, "write both tables alike", is_rare)]
 
 
 def _find_lacking_rows(columns: Sequence[Column]) -> npt.NDArray[np.bool_]:

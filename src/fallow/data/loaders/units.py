@@ -33,9 +33,9 @@ FIX = "convert all numbers to one unit"
 
 @final
 class Sites(NamedTuple):
-    """Sites of the rows of a table: their names, and the number of the site of each row."""
+    """Sites of the rows of a table, or its parts: where each is, and that of each row."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # such as "at site 'a'"
     codes: npt.NDArray[np.int64]  # (n,)
 
     @staticmethod
@@ -44,7 +44,14 @@ class Sites(NamedTuple):
         if sites is None:
             return None
         names, codes = np.unique(sites, return_inverse=True)
-        return Sites(tuple(map(str, names)), codes.astype(np.int64))
+        where = tuple(f"at site {str(name)!r}" for name in names)
+        return Sites(where, codes.astype(np.int64))
+
+    @staticmethod
+    def of_tests(n: int, total: int) -> Sites:
+        """Return the two parts of a table whose first ``n`` rows are those of training."""
+        codes = (np.arange(total) >= n).astype(np.int64)
+        return Sites(("in the training table", "in the test table"), codes)
 
 
 def warn_of_units(
@@ -94,7 +101,7 @@ def _warn_of_two_units(what: str, values: Numbers) -> list[Finding]:
 
 def _warn_of_other_unit(what: str, values: Numbers, sites: Sites) -> list[Finding]:
     """Return a warning of a site whose positive numbers are far from those of the others."""
-    for code, name in enumerate(sites.names):
+    for code, name in reversed([*enumerate(sites.names)]):
         is_here = sites.codes == code
         here, others = values[is_here], values[~is_here]
         if not _shows_unit(here) or not _shows_unit(others):
@@ -104,7 +111,7 @@ def _warn_of_other_unit(what: str, values: Numbers, sites: Sites) -> list[Findin
         is_apart = low > other_high or high < other_low
         if is_apart and max(ratio, 1 / ratio) >= SMALLEST_RATIO:
             sentence = (
-                f"{what} goes from {low:.3g} to {high:.3g} at site {name!r}, and from "
+                f"{what} goes from {low:.3g} to {high:.3g} {name}, and from "
                 f"{other_low:.3g} to {other_high:.3g} elsewhere (without outliers), which may be "
                 "another unit"
             )

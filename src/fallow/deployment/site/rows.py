@@ -35,6 +35,7 @@ from fallow.data.loaders.open import find_kind
 from fallow.data.loaders.slices import SliceLocation
 from fallow.data.loaders.text_rules import (
     is_empty,
+    names_groups,
     split_unit,
     warn_of_similar_names,
     warn_of_unknown_names,
@@ -482,16 +483,20 @@ def _check_columns(table: Table, schema: Schema, group: str | None) -> list[Colu
             raise ValueError(
                 f"column {name!r} is not part of the agreement; remove it (the label "
                 f"is {schema.label!r}, row names are in {schema.ids!r})"
-                f"{_suggest_case(name, known)}"
+                f"{_suggest_name(name, known)}"
             )
         passed_over.append(read)
     return passed_over
 
 
-def _suggest_case(name: str, known: Collection[str]) -> str:
-    """Return a suggestion for a name that differs in case only, such as "ID" for "id"."""
+def _suggest_name(name: str, known: Collection[str]) -> str:
+    """Return a suggestion for an unknown column: another case, or that of groups."""
     alike = [other for other in known if other.lower() == name.strip().lower()]
-    return f"; did you mean {alike[0]!r}?" if alike else ""
+    if alike:
+        return f"; did you mean {alike[0]!r}?"
+    if names_groups(name):
+        return f"; if several rows are of one patient or object, give --group {name}"
+    return ""
 
 
 PASSED_OVER = ("date", "identifier", "text", "counter")
