@@ -147,6 +147,7 @@ KCFU                    Train with a balanced softmax and knowledge distillation
 MaskedSolve             Solve least squares from masked examples, without disclosing the model.
 NoTraining              Select examples for others to annotate, and train nothing.
 Robust                  Average models so that a few malicious sites cannot dominate the result.
+Scaffold                Correct the gradients of each site by the difference to those of all sites.
 ServerSolve             Solve weighted least squares over the labeled examples of all sites.
 
 Training algorithms for personalized models

@@ -103,6 +103,7 @@ from fallow.training import FedProx as FedProx
 from fallow.training import MaskedSolve as MaskedSolve
 from fallow.training import NoTraining as NoTraining
 from fallow.training import Robust as Robust
+from fallow.training import Scaffold as Scaffold
 from fallow.training import ServerSolve as ServerSolve
 from fallow.training.personal import APFL as APFL
 from fallow.training.personal import DPFL as DPFL

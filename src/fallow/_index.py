@@ -54,6 +54,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "MaskedSolve",
         "NoTraining",
         "Robust",
+        "Scaffold",
         "ServerSolve",
     ),
     "fallow.training.personal": (

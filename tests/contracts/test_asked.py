@@ -16,7 +16,7 @@ from fallow.encoders.encoding import Imputation
 from fallow.measurements.evaluation_set import EvaluationSet
 from fallow.sites.replies import reply_to_step
 from fallow.strategies import FALE, Entropy
-from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust, personal
+from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust, Scaffold, personal
 from fallow.training.personal import DPFL, Ditto, FedProxFT
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
@@ -54,6 +54,7 @@ TRAINERS = (
     KCFU(CONFIG),
     Evidential(CONFIG),
     Robust(CONFIG),
+    Scaffold(CONFIG),
 )
 
 

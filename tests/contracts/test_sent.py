@@ -40,7 +40,8 @@ WITHOUT_NOISE = {
     # models, and the number of labels as their weight, which every site reports anyway
     *((name, "upload") for name in ("FedRep", "PFedGraph", "Robust", "Entropy")),
     *(("DPFL", function) for function in ("model", "weigh", "choices")),
-    *((name, "upload") for name in ("FedAvg", "FedProx", "KCFU", "Evidential")),
+    *((name, "upload") for name in ("FedAvg", "FedProx", "KCFU", "Scaffold")),
+    ("Evidential", "upload"),
     *((name, "upload") for name in ("APFL", "Ditto", "FedAvgPost", "KNNPer", "PerFedAvg")),
     *((name, "upload") for name in ("FedAvgFT", "FedProxFT")),
     # over all examples, labeled or not, so a label changes none of them

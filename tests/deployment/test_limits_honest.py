@@ -37,6 +37,7 @@ SMALL: dict[str, Any] = {
 TWICE: dict[str, Any] = {"cycles": 2, "restart": "continue", "validation": 0.4}
 STUDIES: dict[str, dict[str, Any]] = {
     "fedprox": {"training": Spec("fedprox"), "participation": 0.5, "rounds": 3},
+    "scaffold": {"training": Spec("scaffold"), "participation": 0.5, **TWICE, "rounds": 3},
     "kcfu": {"training": Spec("kcfu")},
     "evidential": {"training": Spec("evidential")},
     "robust": {"training": Spec("robust"), **TWICE},

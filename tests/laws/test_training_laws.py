@@ -28,7 +28,7 @@ from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
-from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust
+from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust, Scaffold
 from tests.engine.jobs import linear, mlp, norm, optimizer_of
 from tests.simulations import Forgetful
 
@@ -141,7 +141,7 @@ def test_one_site_with_fedavg_is_plain_sgd(executor: type) -> None:
 
 METHODS = (
     *(FedAvg(CONFIG), FedProx(CONFIG, mu=0.5), KCFU(CONFIG), Evidential(CONFIG)),
-    *(Robust(CONFIG), Robust(CONFIG, rule="clipped")),
+    *(Robust(CONFIG), Robust(CONFIG, rule="clipped"), Scaffold(CONFIG)),
 )
 each_method = pytest.mark.parametrize(
     "method", METHODS, ids=lambda method: type(method).__name__

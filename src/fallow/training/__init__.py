@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fallow.training.personal.perfedavg import PerFedAvg as PerFedAvg
     from fallow.training.personal.pfedgraph import PFedGraph as PFedGraph
     from fallow.training.robust import Robust as Robust
+    from fallow.training.scaffold import Scaffold as Scaffold
     from fallow.training.server_solve import ServerSolve as ServerSolve
 
 MODULES = {
@@ -50,6 +51,7 @@ MODULES = {
     "PFedGraph": "fallow.training.personal.pfedgraph",
     "PerFedAvg": "fallow.training.personal.perfedavg",
     "Robust": "fallow.training.robust",
+    "Scaffold": "fallow.training.scaffold",
     "ServerSolve": "fallow.training.server_solve",
 }
 """Class -> the module that defines it."""
