@@ -4,6 +4,7 @@
     python scripts/measure_learner.py prepare FEATURES --packages PACKAGES
     python scripts/measure_learner.py penalty FEATURES studies/penalty.csv
     python scripts/measure_learner.py unlabeled FEATURES studies/self-training.csv
+    python scripts/measure_learner.py site-prior FEATURES studies/site-prior.csv --seeds 5
     python scripts/measure_learner.py table studies/penalty.csv studies/self-training.csv
     python scripts/measure_learner.py time
 
@@ -12,8 +13,9 @@ FEATURES.  Each seed draws 2,000 of them, distributes them over ten sites and la
 at each, at random or as typical examples of the site.  Tasks with a long tail have balanced test
 examples.  ``penalty`` compares rules for the ridge
 penalty on the same labels.  ``unlabeled`` compares ``unlabeled=auto`` with ``off``, by the
-functions of `fallow.training.parts.self_training`.  Both append a line per task, seed and number of
-labels, and continue where they stopped.
+functions of `fallow.training.parts.self_training`.  ``site-prior`` compares ``site_prior=auto``
+with ``off`` on test examples that are distributed like the others.  All append a line per task,
+seed and number of labels, and continue where they stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +52,7 @@ from fallow.training.parts.self_training import (
     smooth,
     weigh_plain,
 )
+from fallow.training.parts.site_prior import adapt_bias, estimate_shares, limit_shares
 
 POOL = 4000
 ROWS = 2000  # examples of all sites, drawn from the pool by each seed
@@ -572,6 +575,53 @@ def fold_of(task: Prepared, at: Classes, rng: np.random.Generator) -> Classes:
     return folds
 
 
+@dataclass(frozen=True)
+class SelfTrained:
+    """Models by self-training: of labels, of all examples, and the weight of the first.
+
+    The first of each list knows all labels, and the others all but a fold.  ``folds`` (n,) is empty
+    with too few labels.
+    """
+
+    plain: list[LinearHead]
+    smoothed: list[LinearHead]
+    folds: Classes
+    v: float
+    chosen: float
+    penalty: float
+
+    def mix(self, model: int) -> LinearHead:
+        """Return the mixture with the chosen weight."""
+        return mix_heads(self.smoothed[model], self.plain[model], self.chosen)
+
+
+def self_train(
+    task: Prepared, sites: Examples, at: Classes, rng: np.random.Generator
+) -> SelfTrained:
+    """Return the models of the labeled rows ``at``, as `ClosedForm` trains them."""
+    v = weigh_plain(len(at), task.classes)
+    sets = [at]
+    folds = np.empty(0, dtype=np.int64)
+    if len(at) >= max(50, 5 * len(np.unique(task.y[at]))):
+        folds = fold_of(task, at, rng)
+        sets += [at[folds != fold] for fold in range(5)]
+    penalty = choose_penalty(task, at)
+    plain = [solve_plain(task, own, penalty) for own in sets]
+    models = train_smoothed(task, sites, sets, plain)
+    chosen = v
+    if len(folds):
+        losses = {}
+        for candidate in (1.0, v, 0.0):
+            losses[candidate] = sum(
+                brier(
+                    task, mix_heads(models[k + 1], plain[k + 1], candidate), at[folds == k]
+                )
+                for k in range(5)
+            )
+        chosen = min(losses, key=lambda key: losses[key])
+    return SelfTrained(plain, models, folds, v, chosen, penalty)
+
+
 def measure_unlabeled(task: Prepared, seed: int) -> list[dict[str, object]]:
     """Return a line for each number of labels.
 
@@ -586,30 +636,11 @@ def measure_unlabeled(task: Prepared, seed: int) -> list[dict[str, object]]:
     budgets = tuple(n for n in UNLABELED if n <= len(task.y) // 2)
     for at in select_rows(task, site, kind, budgets, seed):
         present = len(np.unique(task.y[at]))
-        v = weigh_plain(len(at), task.classes)
-        has_folds = len(at) >= max(50, 5 * present)
-        sets = [at]
-        if has_folds:
-            folds = fold_of(task, at, rng)
-            sets += [at[folds != fold] for fold in range(5)]
         start = time.process_time()
-        penalty = choose_penalty(task, at)
-        plain = [solve_plain(task, own, penalty) for own in sets]
-        models = train_smoothed(task, sites, sets, plain)
+        trained = self_train(task, sites, at, rng)
         seconds = time.process_time() - start
-        chosen = v
-        if has_folds:
-            losses = {}
-            for candidate in (1.0, v, 0.0):
-                losses[candidate] = sum(
-                    brier(
-                        task,
-                        mix_heads(models[k + 1], plain[k + 1], candidate),
-                        at[folds == k],
-                    )
-                    for k in range(5)
-                )
-            chosen = min(losses, key=lambda key: losses[key])
+        plain = trained.plain[0]
+        smoothed = trained.smoothed[0]
         line: dict[str, object] = {
             "task": task.name,
             "alpha": alpha,
@@ -617,12 +648,12 @@ def measure_unlabeled(task: Prepared, seed: int) -> list[dict[str, object]]:
             "selection": kind,
             "labels": len(at),
             "per_class": round(len(at) / present, 2),
-            "plain": score_mixture(task, models[0], plain[0], 1.0),
-            "fixed_v": score_mixture(task, models[0], plain[0], v),
-            "smooth": score_mixture(task, models[0], plain[0], 0.0),
-            "v": chosen,
-            "chosen": score_mixture(task, models[0], plain[0], chosen),
-            "penalty": penalty,
+            "plain": score_mixture(task, smoothed, plain, 1.0),
+            "fixed_v": score_mixture(task, smoothed, plain, trained.v),
+            "smooth": score_mixture(task, smoothed, plain, 0.0),
+            "v": trained.chosen,
+            "chosen": score_mixture(task, smoothed, plain, trained.chosen),
+            "penalty": trained.penalty,
             "features": task.x.shape[1],
             "classes": task.classes,
             "seconds": round(seconds, 2),
@@ -630,6 +661,93 @@ def measure_unlabeled(task: Prepared, seed: int) -> list[dict[str, object]]:
         lines.append(
             {k: round(x, 3) if isinstance(x, float) else x for k, x in line.items()}
         )
+    return lines
+
+
+# -- class shares of sites ------------------------------------------------------------------------
+
+ALPHAS = (0.1, 0.5, 100.0)
+WITH_SITES = (20, 60, 200)
+
+
+@dataclass(frozen=True)
+class OwnShares:
+    """Correction of a model by the class shares of each site: `fallow.training.parts.site_prior`.
+
+    bias: (SITES, C).
+    """
+
+    head: LinearHead
+    bias: torch.Tensor
+
+    def outputs(self, x: Floats, site: Classes) -> Floats:
+        """Return the outputs for examples of these sites, (n, C)."""
+        biases = self.bias[torch.from_numpy(site)]
+        outputs: Floats = (torch.from_numpy(x) @ self.head.weight + biases).numpy()
+        return outputs
+
+
+def adapt_to_sites(
+    task: Prepared, site: Classes, head: LinearHead, known: Classes
+) -> OwnShares:
+    """Return the correction by all examples and the labels of the rows ``known``."""
+    p = guess(torch.from_numpy(task.x), head.weight[None], head.bias[None])  # (n, 1, C)
+    p[torch.from_numpy(known), 0] = torch.from_numpy(task.targets(known))
+    common = limit_shares(p.sum(0))
+    biases = []
+    for number in range(SITES):
+        own = p[torch.from_numpy(np.flatnonzero(site == number))]
+        biases.append(adapt_bias(head.bias[None], estimate_shares(own, common), common))
+    return OwnShares(head, torch.cat(biases))
+
+
+def compare_outputs(task: Prepared, at: Classes, outputs: Floats) -> float:
+    """Return the sum of squared differences of softmax(10 x) and one-hot labels."""
+    p = torch.softmax(TEMPERATURE * torch.from_numpy(outputs), 1).numpy()
+    return float(np.square(p - task.targets(at)).sum())
+
+
+def measure_site_prior(task: Prepared, seed: int) -> list[dict[str, object]]:
+    """Return a line for each similarity of sites and number of labels.
+
+    Half of the seeds have typical labels instead of random ones.
+    """
+    n = len(task.y)
+    kind = ("random", "typical")[seed % 2]
+    everything = replace(task, y=np.concatenate([task.y, task.y_test]))
+    lines: list[dict[str, object]] = []
+    for alpha in ALPHAS:
+        rng = np.random.default_rng([seed, int(10 * alpha)])
+        home = distribute(everything, alpha, rng)
+        site = home[:n]
+        sites = connect_sites(task, site)
+        for at in select_rows(task, site, kind, WITH_SITES, seed):
+            trained = self_train(task, sites, at, rng)
+            head = trained.mix(0)
+            own = adapt_to_sites(task, site, head, at)
+            common_score = task.score(outputs_of(head, task.x_test))
+            own_score = task.score(own.outputs(task.x_test, home[n:]))
+            gain = 0.0
+            for fold in range(5 if len(trained.folds) else 0):
+                out = at[trained.folds == fold]
+                model = trained.mix(fold + 1)
+                known = at[trained.folds != fold]
+                adapted = adapt_to_sites(task, site, model, known)
+                gain += compare_outputs(task, out, outputs_of(model, task.x[out]))
+                gain -= compare_outputs(task, out, adapted.outputs(task.x[out], site[out]))
+            is_used = not len(trained.folds) or gain > 0
+            lines.append(
+                {
+                    "task": task.name,
+                    "seed": seed,
+                    "alpha": alpha,
+                    "selection": kind,
+                    "labels": len(at),
+                    "off": round(common_score, 3),
+                    "always": round(own_score, 3),
+                    "auto": round(own_score if is_used else common_score, 3),
+                }
+            )
     return lines
 
 
@@ -706,6 +824,24 @@ def print_unlabeled(table: pd.DataFrame) -> None:
     )
 
 
+def print_site_prior(table: pd.DataFrame) -> None:
+    """Print the gain of ``site_prior=auto`` by task and similarity of sites."""
+    table = table.assign(gain=table["auto"] - table["off"])
+    columns = [(alpha, labels) for alpha in ALPHAS for labels in WITH_SITES]
+    heads = " | ".join(f"α {alpha:g}, {labels} labels" for alpha, labels in columns)
+    print(f"| task | {heads} |\n|---|{len(columns) * '---:|'}")
+    for task, part in table.groupby("task", sort=False):
+        cells = []
+        for alpha, labels in columns:
+            cell = part[(part["alpha"] == alpha) & (part["labels"] == labels)]
+            cells.append(show_gain(cell["off"], cell["gain"]))
+        print(f"| {task} | {' | '.join(cells)} |")
+    cells = table.groupby(["task", "alpha", "labels"])["gain"].mean()
+    by_alpha = cells.groupby("alpha").agg(["mean", "min"]).round(2)
+    print(f"\n{table['seed'].nunique()} seeds. Mean and worst mean of a task by alpha:")
+    print(by_alpha.to_string())
+
+
 def show_gain(before: Sequence[float], gain: pd.Series) -> str:
     """Return the accuracy before, and the mean gain with its standard deviation."""
     if not len(gain):
@@ -713,10 +849,21 @@ def show_gain(before: Sequence[float], gain: pd.Series) -> str:
     return f"{np.mean(before):.1f} {gain.mean():+.1f} ± {gain.std():.1f}"
 
 
+def print_table(file: Path) -> None:
+    """Print the table of a file, by its columns."""
+    table = pd.read_csv(file)
+    if "left_out" in table:
+        print_penalties(table)
+    elif "always" in table:
+        print_site_prior(table)
+    else:
+        print_unlabeled(table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "what", choices=("prepare", "penalty", "unlabeled", "table", "time")
+        "what", choices=("prepare", "penalty", "unlabeled", "site-prior", "table", "time")
     )
     parser.add_argument("folder", type=Path, nargs="?", default=Path())
     parser.add_argument("file", type=Path, nargs="?")
@@ -730,8 +877,9 @@ def main() -> None:
         measure_time()
         return
     if args.what == "table":
-        print_penalties(pd.read_csv(args.folder))
-        print_unlabeled(pd.read_csv(args.file))
+        print_table(args.folder)
+        if args.file is not None:
+            print_table(args.file)
         return
     if args.what == "prepare":
         args.folder.mkdir(exist_ok=True)
@@ -751,6 +899,8 @@ def main() -> None:
             prepared = open_task(task.name, args.folder, seed)
             if args.what == "penalty":
                 append(args.file, measure_penalties(prepared, seed))
+            elif prepared.classes and args.what == "site-prior":
+                append(args.file, measure_site_prior(prepared, seed))
             elif prepared.classes:
                 append(args.file, measure_unlabeled(prepared, seed))
 

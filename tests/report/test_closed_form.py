@@ -134,7 +134,7 @@ def test_the_weight_of_unlabeled_examples_and_its_reason_are_stated(
     def choose(record: dict[str, Any], folder: Path) -> dict[str, Any]:
         gain = 0.02 + 0.01 * record["seed"]
         if record["strategy"] == "random":
-            return {"unlabeled": 1.0, "unlabeled_gain": gain}
+            return {"unlabeled": 1.0, "unlabeled_gain": gain, "site_prior_gain": gain}
         if record["seed"] == 0:
             return {"unlabeled": 0.0, "unlabeled_gain": 0.0}
         return {"unlabeled": 0.714}
@@ -147,6 +147,7 @@ def test_the_weight_of_unlabeled_examples_and_its_reason_are_stated(
     )
     assert "0.71 in 1 seed (by the number of labels)" in shown
     assert "0 in 1 seed (by cross-validation)" in shown
+    assert "class shares of each site, in points" in shown and "random: +2.5." in shown
 
     root = write_solved(tmp_path / "b", {"random": 0.01, "entropy": 0.01})
     rewrite(root, lambda record, folder: {"unlabeled": 0.0})

@@ -172,6 +172,12 @@ class Chosen(TypedDict, total=False):
         Number,
         Field(description="gain of this weight in held-out accuracy, in [-1, 1]"),
     ]
+    site_prior_gain: Annotated[
+        Number,
+        Field(
+            description="gain of class shares by site in held-out accuracy; 0: not used",
+        ),
+    ]
 
 
 @with_config(STRICT)

@@ -28,6 +28,7 @@ CHOSEN: tuple[
         "left_out",
         "unlabeled",
         "unlabeled_gain",
+        "site_prior_gain",
     ],
     ...,
 ] = (
@@ -37,6 +38,7 @@ CHOSEN: tuple[
     "left_out",
     "unlabeled",
     "unlabeled_gain",
+    "site_prior_gain",
 )
 HEAD = "head.weight"
 """Name of the weights of the last layer, of shape (outputs, features)."""

@@ -94,6 +94,8 @@ from fallow.training.parts.self_training import (
     FEATURES_A_CLASS,
     PASSES,
     find_known,
+    fix_labels,
+    guess_all,
     has_enough,
     has_enough_features,
     mix_heads,
@@ -109,6 +111,7 @@ from fallow.training.parts.self_training import (
     train_totals,
     weigh_plain,
 )
+from fallow.training.parts.site_prior import adapt_bias, estimate_shares, limit_shares
 
 DELTA = Limits(
     gt=0,
@@ -130,13 +133,17 @@ SHARES = NonNegative(("models", "classes"))
 
 
 class SelfTrainingResult(NamedTuple):
-    """Result of self-training: the model, its λ, T and held-out score, the weight of the model of
-    all examples, and its gain in held-out accuracy (None without cross-validation)."""
+    """Result of self-training.
+
+    The model, its λ, T and held-out score, the weight of the model of all examples, its gain in
+    held-out accuracy (None without cross-validation), and the same models without each fold.
+    """
 
     head: LinearHead
     choice: SelectedPenalty
     weight: float = 0.0
     gain: float | None = None
+    without_fold: tuple[LinearHead, ...] = ()
 
 
 @explain_constructor
@@ -182,6 +189,10 @@ class ClosedForm:
         Self-training with unlabeled examples.  "auto": for classes and with ten features per class;
         its weight follows from the number of labels or five-fold cross-validation.  None: "auto",
         and "off" with ``delta``, whose noise does not cover it.
+    site_prior : {"off", "auto"}
+        "auto": each site corrects the model by the class shares of its own examples, if that improves
+        predictions of held-out labels over all sites.  With too few labels for cross-validation, it
+        does so without a comparison.  Needs self-training.
     label_ranks : bool
         Each site ranks its own labels by suspicion and keeps the ranking
         (``federation.checked_labels``).  Sites receive the solutions a second time, with λ.
@@ -208,6 +219,10 @@ class ClosedForm:
     drawn anew.  The second model gives all examples the same weight.  It depends on the
     distribution of examples over sites, because each site compares its own.  With fewer than ten
     features per class, the model of labels stays: a linear model cannot fit the probabilities then.
+
+    *Site prior.*  Class shares of a site follow from its own examples, labeled or not
+    (`fallow.training.parts.site_prior`).  Models then differ between sites, and only examples of the
+    same site gain: leave it off for a common test set.  The correction of a site is not sent.
 
     *Groups.*  With groups, such as the patients of several images, whole groups are left out, exactly
     and without refitting.  Folds do not divide a group either.  Generalized cross-validation
@@ -252,6 +267,7 @@ class ClosedForm:
         None  # δ; usually 1e-5, well below 1 / number of labels
     )
     unlabeled: Literal["auto", "off"] | None = None
+    site_prior: Literal["off", "auto"] = "off"
     label_ranks: bool = False
 
     contract: ClassVar[Contract] = Contract(
@@ -268,7 +284,8 @@ class ClosedForm:
         delta_field="delta",
         settings=SETTINGS,
         fit=FitDeclaration(
-            {"local": STORED}, server=(*AT_SERVER, "unlabeled", "unlabeled_gain")
+            {"local": STORED},
+            server=(*AT_SERVER, "unlabeled", "unlabeled_gain", "site_prior_gain"),
         ),
         tags=("least-squares",),
     )
@@ -278,6 +295,11 @@ class ClosedForm:
         if self.delta is not None:
             self._check_private(self.delta)
         refuse_unused(self, "weighted", "reveal", switch="delta", used_with=(None,))
+        if self.site_prior == "auto" and not self.learns_unlabeled:
+            raise ValueError(
+                "ClosedForm's site_prior is 'auto', but its class shares come from self-training, "
+                "which delta and unlabeled='off' exclude: omit site_prior, or these"
+            )
         if self.label_ranks and (self.delta is not None or self.reveal == "head"):
             raise ValueError(
                 "ClosedForm ranks labels by the solutions that sites receive with reveal='path' and "
@@ -308,7 +330,8 @@ class ClosedForm:
             return ClosedForm.contract.narrowed(
                 self,
                 weighs=self.has_weights,
-                regression=self.balance == "none",  # numbers have no classes
+                regression=self.balance == "none"
+                and self.site_prior == "off",  # numbers have no classes
                 sites_see=self.path_shows,
             )
         return ClosedForm.contract.narrowed(
@@ -335,7 +358,7 @@ class ClosedForm:
     def narrowed_to(self, features: int, classes: int) -> ClosedForm:
         """Return the algorithm without self-training if the data do not allow it."""
         if self.learns_unlabeled and not has_enough_features(features, classes):
-            return replace(self, unlabeled="off")
+            return replace(self, unlabeled="off", site_prior="off")
         return self
 
     def describe_extras(self, features: int | None, classes: int) -> str:
@@ -345,8 +368,12 @@ class ClosedForm:
         if self.delta is not None:
             return "no self-training, because delta is set"
         if features is not None and not has_enough_features(features, classes):
-            return f"no self-training, because there are fewer than {FEATURES_A_CLASS} per class"
-        more = count_calls(self) - count_calls(replace(self, unlabeled="off"))
+            what = "no self-training"
+            if self.site_prior == "auto":
+                what = "neither self-training nor a site prior"
+            return f"{what}, because there are fewer than {FEATURES_A_CLASS} per class"
+        without = replace(self, unlabeled="off", site_prior="off")
+        more = count_calls(self) - count_calls(without)
         return (
             f"self-training on unlabeled examples in {more} more exchanges per cycle, which send "
             "exact products of all examples and of folds of labels, and summed class probabilities"
@@ -391,12 +418,15 @@ class ClosedForm:
                     **path._asdict(),
                 )
             if self.learns_unlabeled:
+                supervised = SelfTrainingResult(head, choice)
                 result = self.train_on_unlabeled(
-                    ask, total, SelfTrainingResult(head, choice), folds, weights, center
+                    ask, total, supervised, folds, weights, center
                 )
                 head = result.head
                 choice = result.choice
                 notes = note_self_training(result)
+                if self.site_prior == "auto" and result is not supervised:
+                    notes |= self.adapt_sites(ask, result, total, weights)
             w = flatten_head(head, choice.temperature).to(state["w"].dtype)
             state = {**state, "w": w, **notes}
             if self.local_head == "own":
@@ -529,14 +559,52 @@ class ClosedForm:
         best = int(result["squared"].argmin())
         mass = float(total.totals.mass)
         gain = float(result["right"][best] - result["right"][0]) / mass
+        without_fold = tuple(heads[best * FOLDS : (best + 1) * FOLDS])
         if best == 0:
-            return supervised._replace(gain=gain)
+            return supervised._replace(gain=gain, without_fold=without_fold)
         temperature = TEMPERATURES[int(result["log"][best].argmin())]
         choice = supervised.choice._replace(
             temperature=temperature, left_out=float(result["right"][best]) / mass
         )
         head = mix_heads(smoothed[0], plain[0], candidates[best])
-        return SelfTrainingResult(head, choice, 1 - candidates[best], gain)
+        return SelfTrainingResult(head, choice, 1 - candidates[best], gain, without_fold)
+
+    def adapt_sites(
+        self,
+        ask: Ask,
+        result: SelfTrainingResult,
+        total: AggregatedStatistics,
+        weights: Tensor | None,
+    ) -> State:
+        """Let sites correct the model by their class shares, and return the held-out gain.
+
+        The gain is 0 if the correction does not improve the Brier score and is left out.
+        """
+        models = stack_heads([result.head, *result.without_fold])
+        sums = sum_of_all(ask, self.class_shares, None, **models)["shares"]
+        is_better = True
+        notes: State = {}
+        if result.without_fold:
+            lost = sum_of_all(
+                ask,
+                self.held_out_prior,
+                None,
+                **stack_heads(result.without_fold),
+                common=sums[1:],
+                weights=weights,
+            )
+            is_better = bool(lost["squared"][1] < lost["squared"][0])
+            gain = float(lost["right"][1] - lost["right"][0]) / float(total.totals.mass)
+            notes["site_prior_gain"] = torch.tensor(gain * is_better, dtype=torch.float64)
+        if is_better:
+            ask.keep(
+                self.adapt,
+                None,
+                **stack_heads([result.head]),
+                common=sums[:1],
+                temperature=result.choice.temperature,
+            )
+        return notes
 
     # -- client side --------------------------------------------------------------------------
 
@@ -679,6 +747,78 @@ class ClosedForm:
         return sum_held_out(rows, view.folds, weight, bias)
 
     @client.sum(
+        "aggregates of predicted class probabilities of all examples",
+        returns={"shares": SHARES},
+        takes=MODELS,
+        when=lambda self: self.site_prior == "auto",
+    )
+    def class_shares(self, view: View, weight: Tensor, bias: Tensor) -> Values:
+        """Return sums of the class probabilities of all examples, by several models."""
+        check_linear_model(view)
+        is_known = find_known(view.folds, len(weight))
+        return {"shares": self._guess_known(view, is_known, weight, bias).sum(0)}
+
+    @client.sum(
+        "aggregates of losses on labeled examples that models have not seen",
+        returns=replace(LOSSES, dims="kinds"),
+        takes=lambda self: {**MODELS, "common": SHARES, **self.weight_kinds},
+        when=lambda self: self.site_prior == "auto",
+    )
+    def held_out_prior(
+        self,
+        view: View,
+        weight: Tensor,
+        bias: Tensor,
+        common: Tensor,
+        weights: Tensor | None = None,
+    ) -> Values:
+        """Return losses on held-out examples, without the correction and with it."""
+        is_known = find_known(view.folds, 1 + len(weight))[:, 1:]
+        adapted = self._adapt_bias(view, is_known, weight, bias, common)
+        rows = self.labeled(view, weights)
+        both = torch.cat([weight, weight])
+        return sum_held_out(rows, view.folds, both, torch.cat([bias, adapted]))
+
+    @client.keep(
+        "nothing",
+        takes={**MODELS, "common": SHARES, "temperature": NonNegative()},
+        when=lambda self: self.site_prior == "auto",
+    )
+    def adapt(
+        self,
+        view: View,
+        weight: Tensor,
+        bias: Tensor,
+        common: Tensor,
+        temperature: float,
+    ) -> Values:
+        """Correct the model by the class shares of the site; the result stays there."""
+        check_linear_model(view)
+        is_known = find_known(view.folds, 1)
+        adapted = self._adapt_bias(view, is_known, weight, bias, common)
+        head = LinearHead(weight[0], adapted[0])
+        return {
+            "w": flatten_head(head, temperature).to(view.weights.dtype),
+            "stats": view.weights.new_zeros(0),
+        }
+
+    def _adapt_bias(
+        self, view: View, is_known: Tensor, weight: Tensor, bias: Tensor, common: Tensor
+    ) -> Tensor:
+        """Return the biases of several models at this site; common: sums over all sites, (S, C)."""
+        p = self._guess_known(view, is_known, weight, bias)
+        shares = limit_shares(common)
+        return adapt_bias(bias, estimate_shares(p, shares), shares)
+
+    def _guess_known(
+        self, view: View, is_known: Tensor, weight: Tensor, bias: Tensor
+    ) -> Tensor:
+        """Return class probabilities of all examples, (m, S, C), with labels that models know."""
+        labels = one_hot(view.labels, view.classes).double()
+        at = torch.searchsorted(view.positions_of("all"), view.positions_of("labeled"))
+        return fix_labels(guess_all(view, weight, bias), at, labels, is_known)
+
+    @client.sum(
         LEFT_OUT,
         returns=LOSSES,
         takes=lambda self: {**self.weight_kinds, **path_kinds()},
@@ -812,7 +952,8 @@ class ClosedForm:
         return read_labeled(view, weights, is_weighted=self.weighted)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
-        return {name: state[name] for name in ("w", "stats")}
+        own = memory.get("adapt", state)
+        return {name: own[name] for name in ("w", "stats")}
 
 
 def count_calls(method: ClosedForm) -> int:

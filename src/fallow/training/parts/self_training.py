@@ -283,11 +283,10 @@ def sum_soft_labels(
     p.lerp_(prepared.anchors, ANCHOR)
 
     at = torch.searchsorted(prepared.positions, view.positions_of("labeled"))
-    known = labels[:, None, :].expand(-1, models, -1)
-    p[at] = torch.where(is_fixed[:, :, None], known, p[at])
+    fix_labels(p, at, labels, is_fixed)
     smoothed = smooth(p, prepared.connections)
     q = hold_shares(smoothed, wanted, shares)
-    q[at] = torch.where(is_fixed[:, :, None], known, q[at])
+    fix_labels(q, at, labels, is_fixed)
 
     cross = torch.zeros(width, models * classes, dtype=torch.float64)
     first = 0
@@ -301,6 +300,16 @@ def sum_soft_labels(
         "targets": q.sum(0),
         "cross": cross.view(width, models, classes).permute(1, 0, 2).contiguous(),
     }
+
+
+def fix_labels(p: Tensor, at: Tensor, labels: Tensor, is_fixed: Tensor) -> Tensor:
+    """Set the known labels in class probabilities, in place, and return these.
+
+    p: (m, S, C), at: (n,) positions of the labeled examples, labels: (n, C), is_fixed: (n, S).
+    """
+    known = labels[:, None, :].expand(-1, p.shape[1], -1)
+    p[at] = torch.where(is_fixed[:, :, None], known, p[at])
+    return p
 
 
 def find_known(folds: Tensor, models: int) -> Tensor:
