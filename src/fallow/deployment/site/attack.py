@@ -68,7 +68,7 @@ POOL = ("training", "example_totals")
 FILE = "attack.csv"
 """File in the site's folder with true and computed examples, readable by its owner only."""
 NOT_TRIED = (
-    "Not tried: earlier runs and their models, models of single cycles, sums before a label was "
+    "Not tried: levels beside noise, earlier runs, models of single cycles, sums before a label was "
     "corrected or withdrawn or an example left, sums of class probabilities, and sums of query "
     "strategies, encoders and feature scaling."
 )
