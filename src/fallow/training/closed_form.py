@@ -781,7 +781,7 @@ class ClosedForm:
 
     @client.keep(
         "nothing",
-        takes={**MODELS, "common": SHARES, "temperature": NonNegative()},
+        takes=lambda self: {**MODELS, "common": SHARES, "temperature": NonNegative()},
         when=lambda self: self.site_prior == "auto",
     )
     def adapt(
