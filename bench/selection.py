@@ -10,19 +10,18 @@ from torch import Tensor
 
 from bench.timing import Entry, Race
 from fallow.core.streams import stream
-from fallow.strategies.parts.kcenter import FeatureVectors, Gradients, k_center
-from fallow.strategies.parts.kmeans import (
+from fallow.strategies.parts import (
+    FeatureVectors,
+    Gradients,
     cluster_rows,
-    draw_row,
-    in_one_thread,
+    k_center,
     k_means_pp,
-    residuals,
-)
-from fallow.strategies.parts.max_coverage import (
     maximize_coverage,
+    residuals,
     square_distances,
-    unit_length,
 )
+from fallow.strategies.parts.kmeans import draw_row, in_one_thread
+from fallow.strategies.parts.max_coverage import unit_length
 
 
 def draw_features(rows: int, features: int) -> Tensor:

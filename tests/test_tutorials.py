@@ -32,6 +32,7 @@ SHORTER = {
     "03_query_strategy": {"seeds=3": "seeds=2", "cycles=3,": "cycles=1,"},
     "04_regression": {},
     "05_texts": {"seeds=3": "seeds=2", "cycles=3": "cycles=1"},
+    "06_exported_features": {"seeds=3": "seeds=2", "cycles=8": "cycles=1"},
 }
 """Settings of a tutorial, and the smaller ones that are tested here."""
 

@@ -97,8 +97,7 @@ run.records[["cycle", "labeled", "accuracy"]]
 
 # %%
 # ``run.revealed`` lists what each site disclosed to the coordinator: the kind of every exchange and
-# its bytes. Examples are not sent as they are, but can be computed from exact sums
-# (:doc:`/privacy`).
+# its bytes. Examples never leave a site.
 run.revealed.head()
 
 # %%

@@ -57,8 +57,8 @@ federation.counts()
 # Start with the default
 # ----------------------
 #
-# Before you train a network, look at the default: fixed convolution features and a closed-form
-# classifier.  It takes seconds and is a strong baseline with few labels.
+# The default is a closed-form classifier on fixed convolution features: a strong baseline with few
+# labels, in seconds.
 baseline = fl.compare(
     federation,
     ["random", "margin", "typical-unsure"],
@@ -112,9 +112,8 @@ study = fl.compare(federation, ["random", "badge"], seeds=2, **settings)
 study.table()
 
 # %%
-# If the accuracy is near that of the most frequent class, the network is not trained: increase
-# ``rounds``, ``epochs`` or the learning rate ``lr`` before you compare strategies. A note below the
-# table warns about this.
+# If the accuracy is near that of the most frequent class, increase ``rounds``, ``epochs`` or the
+# learning rate ``lr``. A note below the table warns about this.
 #
 # Use a pretrained network
 # ------------------------
@@ -130,9 +129,7 @@ run = fl.run(federation, "margin", encoder=frozen, initial=0.1, budget=0.05, cyc
 run
 
 # %%
-# Networks of ``timm`` are names: ``encoder="timm:resnet18"`` after
-# ``pip install './integrations/fallow-encoders[timm]'`` in a clone. The weights must be on the
-# machine, because a study downloads nothing.
+# Networks of ``timm`` are names (:doc:`/closed-form`).
 #
 # Predict and save
 # ----------------
@@ -149,7 +146,7 @@ baseline.run("margin", seed=0).save(folder / "model")
 print(fl.load_model(folder / "model").predict(new))
 
 # %%
-# A network of your own is an ordinary ``nn.Module``. Save its ``state_dict()`` as usual:
+# Save the ``state_dict()`` of a network of your own:
 trained = study.run("badge", seed=0)
 torch.save(trained.model.state_dict(), folder / "net.pt")
 
@@ -157,7 +154,7 @@ torch.save(trained.model.state_dict(), folder / "net.pt")
 # The same on the command line
 # ----------------------------
 #
-# Save the class ``Net`` as ``nets.py`` in the current folder:
+# With the class ``Net`` in ``nets.py``:
 #
 # .. code-block:: bash
 #

@@ -65,25 +65,6 @@ study.plot()
 # %%
 # If no curve is clearly below that of random sampling, use random sampling: its labels are also a
 # random sample that you can test on.
-#
-# The training algorithm matters
-# ------------------------------
-#
-# Compare a linear model with the nonlinear one before you compare strategies.
-# ``encoder="identity"`` uses the columns themselves. Settings of a single strategy follow ``@``.
-trainers = fl.compare(
-    federation,
-    ["random@encoder=identity", "random@encoder=fourier:features=128"],
-    seeds=3,
-    initial=0.1,
-    budget=0.1,
-    cycles=1,
-)
-trainers.table()
-
-# %%
-# On these data the relation is almost linear.
-#
 # Select the whole budget at once
 # -------------------------------
 #
@@ -122,10 +103,3 @@ truth = data.y_test.numpy().ravel()
 print(
     f"R2 {r2_score(truth, predicted):.2f}, MAE {mean_absolute_error(truth, predicted):.1f}"
 )
-
-# %%
-# Forecast the learning curve
-# ---------------------------
-#
-# Would more labels help?  The forecast extrapolates the learning curve with an interval.
-print(*study.forecast("random").sentences(100), sep="\n")

@@ -76,6 +76,5 @@ run.predict(pd.DataFrame({"report": ["oil under the press", "relay of pump 7 is 
 # Real sites
 # ----------
 #
-# Add ``--text report`` to ``fallow coordinate init`` (:doc:`/three-sites`). Annotators of a site
-# read the text on its labeling page; only numbers as above leave the site, but aggregates of few
-# examples are not anonymous (:doc:`/what-leaves`).
+# Add ``--text report`` to ``fallow coordinate init`` (:doc:`/three-sites`). Aggregates of few examples
+# are not anonymous (:doc:`/what-leaves`).

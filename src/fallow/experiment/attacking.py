@@ -21,7 +21,6 @@ from fallow.measurements.disclosure import (
     Phase,
     attack,
     differentiate,
-    find_levels,
     is_differentiable,
     read_aggregates,
     read_pool,
@@ -130,10 +129,7 @@ def measure_disclosure(
         sent = sum_self_training(training, views, has_folds=has_enough(counts.double()))
         folds = list_folds(sent.folds, true, labeled.y.numpy(), labeled.fold, classes)
         pool = Phase(read_pool(sent.pool), (everything - mean) / std, np.zeros(0))
-    levels = find_levels((everything - mean) / std)
-    attempts = attack(
-        Observed(features, phases, folds, pool, head, levels=levels, similar=similar)
-    )
+    attempts = attack(Observed(features, phases, folds, pool, head, similar=similar))
     return [attempt.result for attempt in attempts]
 
 

@@ -21,8 +21,7 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts.neighbors import similar_blocks
-from fallow.strategies.parts.top import rank_rows
+from fallow.strategies.parts import rank_rows, similar_blocks
 
 
 @explain_constructor

@@ -20,8 +20,7 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts.kcenter import FeatureVectors, k_center
-from fallow.strategies.parts.top import rank_rows
+from fallow.strategies.parts import FeatureVectors, k_center, rank_rows
 
 
 @explain_constructor

@@ -19,9 +19,7 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts.density import cover, members, typicality
-from fallow.strategies.parts.kmeans import cluster_rows
-from fallow.strategies.parts.top import rank_rows
+from fallow.strategies.parts import cluster_rows, cover, members, rank_rows, typicality
 
 MAX_CLUSTERS = 500  # maximum number of clusters, as in the paper
 

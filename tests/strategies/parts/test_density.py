@@ -3,8 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from fallow.core.streams import stream
-from fallow.strategies.parts import density
-from fallow.strategies.parts.density import typicality
+from fallow.strategies.parts import density, typicality
 
 
 @pytest.mark.parametrize("k", [1, 3, 20])

@@ -6,13 +6,14 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from torch import Tensor
 
 from fallow.core.streams import stream
-from fallow.strategies.parts.kcenter import FeatureVectors, Gradients
-from fallow.strategies.parts.kmeans import (
+from fallow.strategies.parts import (
+    FeatureVectors,
+    Gradients,
     cluster_rows,
-    in_one_thread,
     k_means_pp,
     residuals,
 )
+from fallow.strategies.parts.kmeans import in_one_thread
 
 
 def threads() -> dict[str, int]:

@@ -43,7 +43,6 @@ from fallow.measurements.disclosure import (
     attack,
     can_be_attacked,
     differentiate,
-    find_levels,
     is_differentiable,
     read_aggregates,
     read_pool,
@@ -68,7 +67,7 @@ POOL = ("training", "example_totals")
 FILE = "attack.csv"
 """File in the site's folder with true and computed examples, readable by its owner only."""
 NOT_TRIED = (
-    "Not tried: levels beside noise, earlier runs, models of single cycles, sums before a label was "
+    "Not tried: earlier runs and their models, models of single cycles, sums before a label was "
     "corrected or withdrawn or an example left, sums of class probabilities, and sums of query "
     "strategies, encoders and feature scaling."
 )
@@ -250,7 +249,6 @@ def _attack(
             pool,
             head,
             others,
-            find_levels(units.scale(site.x)),
             seconds=seconds,
             notify=notify,
         )
@@ -457,9 +455,8 @@ def advise(attacked: AttackedSite) -> list[str]:
         "To change that, agree on a new study with one of these:",
         "  noise (privacy.sums=noisy, privacy.epsilon, closed-form:delta=1e-5), the only protection;",
         f"  {fewer}",
-        "  no self-training (closed-form:unlabeled=off), and more labels in each cycle.",
-        "Fewer numbers and more labels protect no column of categories: rows were read from fewer "
-        "numbers than values.",
+        "  no self-training (closed-form:unlabeled=off), and more labels in each cycle, which does not "
+        "help examples with a rare category.",
         NOT_TRIED,
     ]
 
