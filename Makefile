@@ -22,6 +22,7 @@ LONG ?= all
 TOOLS_STAMP := $(TOOLS)/.installed
 ADAPTERS := .venv-adapters
 ADAPTERS_STAMP := $(ADAPTERS)/.installed
+LABEL_STUDIO := .venv-label-studio
 
 test test-long adapters soak mutants coverage check bench results: export OMP_NUM_THREADS := 1
 
@@ -62,7 +63,7 @@ test: $(DEV_STAMP)  ## tests and docstring examples of the core
 test-long: $(DEV_STAMP)  ## long tests, integrations, studies; LONG=COMMIT runs a third of the long ones
 	$(PYTEST) $(PROCESSES) --long "$(LONG)" tests integrations studies/fallow-papers
 
-adapters: $(ADAPTERS_STAMP)  ## integrations and baselines, against the real packages
+adapters: $(ADAPTERS_STAMP)  ## integrations and baselines, with the real packages and Label Studio
 	$(ADAPTERS)/bin/python -m pytest -q tests/integrations tests/reference/test_regression_baselines.py \
 		src/fallow/integrations integrations
 
@@ -133,7 +134,7 @@ house: $(DEV_STAMP)  ## draw the packages, docs/packages.svg
 	$(PY) scripts/draw_house.py
 
 clean:  ## remove the environment and every cache; results in runs/ stay
-	rm -rf $(VENV) $(TOOLS) $(ADAPTERS) .coverage build dist $(EGG_INFO) .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(TOOLS) $(ADAPTERS) $(LABEL_STUDIO) .coverage build dist $(EGG_INFO) .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench examples integrations studies -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # What to install, as pip names it.  A stamp is written last, so an interrupted installation goes on
@@ -185,4 +186,8 @@ $(ADAPTERS_STAMP): $(PYPROJECTS) constraints.txt
 	-e 'integrations/fallow-trackers[huggingface,mlflow,tensorboard,wandb]' dill
 	$(ADAPTERS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	--no-build-isolation --no-deps bmdal_reg==3.0.2
+	$(PYTHON) -m venv --clear $(LABEL_STUDIO)  # its requirements exclude those of Fallow
+	$(LABEL_STUDIO)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
+	label-studio==1.23.2
+	ln -sf $(CURDIR)/$(LABEL_STUDIO)/bin/label-studio $(ADAPTERS)/bin/label-studio
 	@touch $@
