@@ -206,8 +206,8 @@ def check_fit(privacy: Privacy, methods: dict[str, Contract], cohort: int) -> No
         raise ValueError(
             f"privacy.epsilon is {privacy.epsilon:g}, and {join_words(list(methods))} send nothing "
             "to which noise is added: use closed-form with a delta or a strategy that sends counts "
-            "with noise, such as ahfal, or leave out privacy.epsilon (in a comparison, set it for "
-            "one strategy: ahfal@privacy.epsilon=1)"
+            "with noise, or leave out privacy.epsilon (in a comparison, set it for one strategy: "
+            "NAME@privacy.epsilon=1)"
         )
     if privacy.secure_sum:
         import_privacy("cryptography", "a secure sum")

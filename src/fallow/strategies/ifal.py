@@ -30,6 +30,7 @@ TEMPERATURE = 4.0  # T of the distillation
 DISTILLED = 0.9  # weight of the distillation in the loss
 MODELS = ("global", "local", "kd")
 MOST_ROWS = 200_000  # maximum size of a pool; all pairs are compared
+TIED = 1e-10  # relative difference of equal distances, by rounding
 SMALL = 1e-5  # keeps the ratio of two distances finite
 
 
@@ -267,10 +268,21 @@ def otsu(x: Tensor) -> float:
 
 
 def central_rows(x: Tensor, cluster: Tensor) -> Tensor:
-    """Return the example nearest to the mean of each cluster.  x: (m, d), cluster: (m,) -> (k,)."""
+    """Return the example nearest to the mean of each cluster.  x: (m, d), cluster: (m,) -> (k,).
+
+    Among equally near examples, such as both of a cluster of two, it is the first.
+
+    >>> x = torch.tensor([[0.4], [0.1], [7.0], [5.0], [6.0]])
+    >>> central_rows(x, torch.tensor([0, 0, 1, 1, 1]))
+    tensor([0, 4])
+    """
     _, cluster, sizes = torch.unique(cluster, return_inverse=True, return_counts=True)
     x = x.double()
     center = x.new_zeros(len(sizes), x.shape[1]).index_add(0, cluster, x) / sizes[:, None]
-    order: Tensor = (x - center[cluster]).square().sum(1).argsort(stable=True)
-    order = order[cluster[order].argsort(stable=True)]  # by cluster, nearest first
-    return order[sizes.cumsum(0) - sizes]
+    far = (x - center[cluster]).square().sum(1)
+    least = torch.full((len(sizes),), torch.inf).double()
+    least = least.scatter_reduce(0, cluster, far, "amin")
+    is_near = far <= least[cluster] * (1 + TIED)
+    at = torch.arange(len(x))
+    first = torch.full((len(sizes),), len(x))
+    return first.scatter_reduce(0, cluster[is_near], at[is_near], "amin")
