@@ -8,8 +8,7 @@ from torch import Tensor
 from bench.timing import Entry, Race
 from fallow.core.streams import stream
 from fallow.strategies.bait import forward_backward
-from fallow.strategies.parts import SIGMA, LastLayer, Reduction
-from fallow.strategies.parts.posterior import TIED, with_one
+from fallow.strategies.parts.posterior import SIGMA, TIED, LastLayer, Reduction, with_one
 
 CERTAIN = 1e-12  # 1 - φ'Mφ of an example that is not removed
 

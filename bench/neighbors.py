@@ -10,7 +10,7 @@ from bench.timing import Entry, Race
 from fallow.core.streams import stream
 from fallow.strategies import FEAL
 from fallow.strategies.feal import pass_over_crowds
-from fallow.strategies.parts import most_similar
+from fallow.strategies.parts.neighbors import most_similar
 
 BLOCK = 256  # examples; 1,024 take longer
 

@@ -10,18 +10,19 @@ from torch import Tensor
 
 from bench.timing import Entry, Race
 from fallow.core.streams import stream
-from fallow.strategies.parts import (
-    FeatureVectors,
-    Gradients,
+from fallow.strategies.parts.kcenter import FeatureVectors, Gradients, k_center
+from fallow.strategies.parts.kmeans import (
     cluster_rows,
-    k_center,
+    draw_row,
+    in_one_thread,
     k_means_pp,
-    maximize_coverage,
     residuals,
-    square_distances,
 )
-from fallow.strategies.parts.kmeans import draw_row, in_one_thread
-from fallow.strategies.parts.max_coverage import unit_length
+from fallow.strategies.parts.max_coverage import (
+    maximize_coverage,
+    square_distances,
+    unit_length,
+)
 
 
 def draw_features(rows: int, features: int) -> Tensor:

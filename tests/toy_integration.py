@@ -27,7 +27,7 @@ slips = {MODULE}.tool:Slips
 front-rows = {MODULE}.strategy:FrontRows
 
 [fallow.transports]
-mailbag = {MODULE}.transport:Mailbag
+shared-folder = {MODULE}.transport:SharedFolder
 """
 
 MARK = """
@@ -117,68 +117,13 @@ class Slips(LabelingTool):
         return [{"id": name, "label": label} for name, _, label in pairs]
 """
 
-TRANSPORT = """
-from collections import deque
-
-from fallow.transport.address import LOCALLY
-from fallow.transport.factory import TransportFactory
+GUIDE = Path(__file__).parents[1] / "docs" / "integrations.md"
 
 
-class Mailbag(TransportFactory):
-    title = "A mailbag"
-    listen = LOCALLY
-    nearby = LOCALLY
-    handlers = {}
-
-    @staticmethod
-    def open(end, say):
-        return Channel()
-
-    @staticmethod
-    def connect(end, handle):
-        return Node(end.name, handle)
-
-
-class Node:
-    problem = None
-
-    def __init__(self, site, handle):
-        self.site = site
-        self.handle = handle
-
-    def start(self):
-        Mailbag.handlers[self.site] = self.handle
-
-    def stop(self):
-        del Mailbag.handlers[self.site]
-
-
-class Channel:
-    def __init__(self):
-        self.replies = deque()
-
-    def start(self):
-        pass
-
-    def limit(self, bound):
-        pass
-
-    def revoke(self, site):
-        pass
-
-    def send(self, messages):
-        for site, message in messages.items():
-            self.replies.append((site, Mailbag.handlers[site](message)))
-
-    def receive(self, seconds):
-        return [self.replies.popleft()] if self.replies else []
-
-    def online(self):
-        return set(Mailbag.handlers)
-
-    def close(self):
-        self.replies.clear()
-"""
+def read_transport() -> str:
+    """Return the transport of the guide for integrations."""
+    _, _, section = GUIDE.read_text().partition("## Transport")
+    return section.partition("```python\n")[2].partition("```")[0]
 
 
 def install_toy(folder: Path, patch: pytest.MonkeyPatch) -> Path:
@@ -189,7 +134,7 @@ def install_toy(folder: Path, patch: pytest.MonkeyPatch) -> Path:
         "strategy": STRATEGY,
         "tool": TOOL,
         "tracker": TRACKER,
-        "transport": TRANSPORT,
+        "transport": read_transport(),
     }
     note = MARK.format(mark=str(mark))
     files = {f"{MODULE}/__init__.py": ""}

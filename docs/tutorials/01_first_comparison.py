@@ -97,7 +97,8 @@ run.records[["cycle", "labeled", "accuracy"]]
 
 # %%
 # ``run.revealed`` lists what each site disclosed to the coordinator: the kind of every exchange and
-# its bytes. Examples never leave a site.
+# its bytes. Examples are not sent as they are, but can be computed from exact sums
+# (:doc:`/privacy`).
 run.revealed.head()
 
 # %%

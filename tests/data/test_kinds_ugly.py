@@ -280,6 +280,7 @@ def test_twelve_bits_in_color_are_reported(
         ("{}_mask.png", True),
         ("{}-seg.png", True),
         ("{}_thumb.png", True),
+        ("{}_aug2.png", True),
         ("x{}.png", False),
     ],
 )

@@ -142,6 +142,10 @@ def test_folders_of_patients_are_named_before_they_become_classes(tmp_path: Path
     assert "such as 'patient_0': the sites may be classes" in warnings_of(
         from_folder(write(tmp_path / "both", " ".join(names)))
     )
+    names = [f"{kind}/20{n}/0.png" for kind in ("ill", "well") for n in (20, 21, 22)]
+    assert "named as patients or dates, such as '2020'" in warnings_of(
+        from_folder(write(tmp_path / "years", " ".join(names)))
+    )
     names = [f"{site}/{kind}/{k}.png" for site in "ab" for kind in "xyz" for k in range(3)]
     assert warnings_of(from_folder(write(tmp_path / "sites", " ".join(names)))) == ""
 

@@ -11,6 +11,7 @@ from PIL import Image
 
 import fallow as fl
 from fallow.data import from_folder, from_npz
+from tests.data.kinds import quietly
 from tests.each import each_of
 
 
@@ -125,6 +126,34 @@ def test_a_table_of_files_may_have_classes(column: str, tmp_path: Path) -> None:
     assert dataset.ids is not None
     assert dataset.y[dataset.ids.index("scans/23.png")] == -1
     assert "labels were read from targets.csv" in dataset.notes
+
+
+@each_of("column", ["filename", "image_id", "Image"])
+def test_a_table_of_images_may_have_other_columns(column: str, tmp_path: Path) -> None:
+    folder = tmp_path / column
+    folder.mkdir()
+    for row in range(24):
+        pixels = np.full((4, 4), 9 * row, np.uint8)
+        Image.fromarray(pixels).save(folder / f"i{row:02}.png")
+    suffix = ".png" if column == "filename" else ""
+    lines = [f"i{row:02}{suffix},{'ab'[row % 2]},p{row // 2},9" for row in range(22)]
+    head = f"{column},label,patient,age"
+    (folder / "labels.csv").write_text("\n".join([head, *lines]))
+    dataset = quietly(lambda: fl.load(folder, group="patient"))
+    assert dataset.classes == ("a", "b") and dataset.n_groups == 11
+    assert "labels.csv: the columns age were not read" in dataset.notes
+    assert "2 images left out, because labels.csv does not list them" in dataset.notes
+    with pytest.raises(ValueError, match="images have no 'nurse'"):
+        fl.load(folder, group="nurse")
+
+
+def test_images_of_another_shape_are_squeezed_with_a_warning(tmp_path: Path) -> None:
+    for row in range(12):
+        shape = (4, 8) if row % 4 else (8, 4)
+        file = tmp_path / "ab"[row % 2] / f"{row}.png"
+        file.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full(shape, 9 * row, np.uint8)).save(file)
+    assert "3 images of another shape squeezed" in " ".join(from_folder(tmp_path).notes)
 
 
 def test_an_empty_target_is_unlabeled_and_decimal_commas_are_read(tmp_path: Path) -> None:

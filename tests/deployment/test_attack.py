@@ -167,7 +167,7 @@ def test_an_attack_without_any_candidate_has_no_example_to_show() -> None:
     attacked = AttackedSite([result], ("age",), [])
     line, end = advise(attacked)
     assert end.startswith(
-        "Not tried: earlier runs and their models, models of single cycles, sums before a label was"
+        "Not tried: levels beside noise, earlier runs, models of single cycles, sums before a label was"
     )
     assert line.startswith("None of 5 labeled examples was read")
     assert list_examples(attacked) == (["Column"], [])

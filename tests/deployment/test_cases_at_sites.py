@@ -14,7 +14,6 @@ from PIL import Image, ImageSequence
 
 from fallow.core.events import Event
 from fallow.deployment.agreement import Agreement, at_sites
-from fallow.deployment.schema import Schema
 from fallow.deployment.site.agreement_text import describe_study
 from fallow.deployment.site.annotation_files import import_annotations
 from fallow.deployment.site.folder import SiteFolder
@@ -61,10 +60,11 @@ def write_scans(folder: Path, seed: int) -> Path:
     return folder
 
 
-def study(folder: Path, schema: Schema = SCANS) -> Federation:
+def study(folder: Path, encoder: str = "identity") -> Federation:
     secret = new_signing_key()
-    config = at_sites(CONFIG, "scans", len(SITES), schema)
-    agreed = Agreement("scans", config, schema, SITES, verify_key(secret), 0, WAITS)
+    chosen = replace(CONFIG, encoder=Spec.parse(encoder))
+    config = at_sites(chosen, "scans", len(SITES), SCANS)
+    agreed = Agreement("scans", config, SCANS, SITES, verify_key(secret), 0, WAITS)
     folder.mkdir(parents=True, exist_ok=True)
     write_agreement(folder / "study.toml", agreed)
     sites = {}
@@ -151,7 +151,8 @@ def test_other_groups_after_the_start_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_site_killed_while_it_selects_cases_ends_with_the_same(tmp_path: Path) -> None:
-    fresh = study(tmp_path / "fresh")
+    # an encoder that is fitted to the rows of cases, of which there are more than cases
+    fresh = study(tmp_path / "fresh", "fourier:features=8")
     fresh.close()
     whole = fresh.again(tmp_path / "whole")
     whole.annotate = fresh.annotate

@@ -70,7 +70,9 @@ class Parties:
 
 def found_study(folder: Path) -> Parties:
     """Set up a coordinator and two sites that allow the distribution's transport."""
-    plan = StudyPlan("hearts", EXPERIMENT, TABLE, ("north", "south"), transport="mailbag")
+    plan = StudyPlan(
+        "hearts", EXPERIMENT, TABLE, ("north", "south"), transport="shared-folder"
+    )
     coordinator_folder = CoordinatorFolder.create(
         folder / "study", plan, None, ["127.0.0.1"]
     )
@@ -114,8 +116,9 @@ def test_nothing_is_imported_before_a_name_is_used(imported: Path) -> None:
 
 @pytest.mark.long
 def test_a_study_over_the_transport_of_a_distribution_ends_with_its_encoder(
-    imported: Path, tmp_path: Path
+    imported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     parties = found_study(tmp_path)
     agreed = parties.coordinator_folder.agreement
     assert agreed.distributions[NAME].version == "2.1"
@@ -135,6 +138,8 @@ def test_a_study_over_the_transport_of_a_distribution_ends_with_its_encoder(
         pages=False,
     )
     assert program.go()
+    for node in nodes:
+        node.stop()
     (cell,) = read_study(parties.coordinator_folder.path).cells
     assert cell.records[-1]["accuracy"] is not None
     assert set(imported.read_text().split()) == {"encoder", "strategy", "transport"}
@@ -166,7 +171,7 @@ def test_each_name_alone_needs_the_permission_of_the_site(
     if setting == "encoder":
         details["config"] = replace(config, encoder=Spec("halves"))
     else:
-        details["transport"] = "mailbag"
+        details["transport"] = "shared-folder"
     with pytest.raises(ValueError, match=f"{setting}: '{MODULE}.*is not part of Fallow"):
         replace(site.agreement, **details, names=BUILT_IN)  # type: ignore[arg-type]
     allowed = replace(site.agreement, **details)  # type: ignore[arg-type]

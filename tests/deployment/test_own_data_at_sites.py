@@ -91,9 +91,12 @@ def test_targets_with_a_unit_are_read_in_it(
 def test_the_data_sheet_of_a_site_counts_its_known_cells(tmp_path: Path) -> None:
     simulation = federation(tmp_path, TINY, ward())
     site = simulation.sites["chur"]
+    noted = replace(site.measured_rows, notes=("column 'x0' has two units",))
+    vars(site)["measured_rows"] = noted
     sheet = build_sheet(collect_own_data(site), comes_labeled=False)
     columns = {one.name: one for one in sheet.columns if one.role != "label"}
     assert len(columns) == len(sheet.columns) - 1
+    assert "column 'x0' has two units" in [one.sentence for one in sheet.findings]
     for name, column in columns.items():
         at = site.agreement.schema.features.index("kind=a" if name == "kind" else name)
         known = int((~site.rows.x[:, at].isnan()).sum())

@@ -17,17 +17,11 @@ from fallow.engine.device import SelectionDevice, ignore_message
 from fallow.engine.placement import DeviceFailed, Placement
 from fallow.strategies.acs_fw import frank_wolfe
 from fallow.strategies.lcmd import nearest
-from fallow.strategies.parts import (
-    FeatureVectors,
-    Gradients,
-    cluster_rows,
-    k_center,
-    k_means_pp,
-    most_similar,
-    nearest_center,
-    typicality,
-)
-from fallow.strategies.parts.kmeans import _average
+from fallow.strategies.parts.bundles import nearest_center
+from fallow.strategies.parts.density import typicality
+from fallow.strategies.parts.kcenter import FeatureVectors, Gradients, k_center
+from fallow.strategies.parts.kmeans import _average, cluster_rows, k_means_pp
+from fallow.strategies.parts.neighbors import most_similar
 from tests.engine.jobs import DEVICE
 
 META = torch.device("meta")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,14 @@ import torch
 import fallow as fl
 from fallow.api.runs import Run
 from fallow.measurements.attacks import CosineFeatures, LinearFeatures, NetworkFeatures
-from fallow.measurements.disclosure import Aggregates, Observed, Phase, _compare, attack
+from fallow.measurements.disclosure import (
+    Aggregates,
+    Observed,
+    Phase,
+    _compare,
+    attack,
+    find_levels,
+)
 from fallow.measurements.results import AttackResult, describe_attack
 
 EXACT = {"training": fl.ClosedForm(unlabeled="off")}
@@ -112,6 +120,22 @@ def test_a_record_compares_exact_numbers_with_values_and_leaves_out_noise() -> N
 def test_other_training_is_refused() -> None:
     with pytest.raises(ValueError, match="attacks the sums of closed-form training"):
         measure(training=fl.FedAvg(), cycles=0)
+
+
+def test_all_columns_are_read_where_as_many_as_rows_have_few_levels() -> None:
+    draw = np.random.default_rng(1)
+    codes = draw.integers(0, 2, (5, 4)) * 2 - 1.0
+    rows = np.concatenate([codes, draw.standard_normal((5, 2))], 1)
+    with_one = np.concatenate([rows, np.ones((5, 1))], 1)
+    sums = Aggregates(5, with_one.T @ with_one, np.zeros((6, 1)))
+    ones = np.ones(6)
+    observed = Observed(
+        LinearFeatures(ones, 0 * ones, 0 * ones), [Phase(sums, rows, np.zeros(5))]
+    )
+    read = []
+    for levels in ((), find_levels(rows[:, :4]) + 2 * [np.zeros(0)]):
+        read.append(attack(replace(observed, levels=levels))[0].result["read"])
+    assert read == [0, 5]
 
 
 def test_examples_of_one_site_are_read_from_the_model_of_all_sites() -> None:

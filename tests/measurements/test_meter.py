@@ -69,7 +69,10 @@ def test_as_many_numbers_as_values_can_be_read(numbers: int, is_read: bool) -> N
 @each_of(
     "largest, words",
     [
-        (12, "fewer numbers than values, without models; rare values remain readable"),
+        (
+            12,
+            "fewer numbers than values, without models; examples with categories or rare values",
+        ),
         (13, "up to 1 of them can be computed if a reply adds them, leaves them out"),
         (117, "up to 9 of them can be computed if a reply adds them, leaves them out"),
     ],

@@ -24,7 +24,7 @@ from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.strategies import AHFAL
 from fallow.strategies.ahfal import moments
-from fallow.strategies.parts import fill
+from fallow.strategies.parts.top import fill
 
 DATA = os.environ.get("FALLOW_DATA")
 needs_files = pytest.mark.skipif(

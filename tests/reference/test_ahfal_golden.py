@@ -16,7 +16,7 @@ from fallow.models.scores import entropy
 from fallow.settings.budgets import allocate_budget
 from fallow.strategies import AHFAL
 from fallow.strategies.ahfal import moments
-from fallow.strategies.parts import apportion, fill
+from fallow.strategies.parts.top import apportion, fill
 from tests.simulations import Table, simulation, tables
 
 EQ4 = {  # labels per class, budget, examples per pseudo-class -> budget per class

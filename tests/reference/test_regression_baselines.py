@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from fallow.strategies import ACSFW, BAIT, LCMD, CoreSet
-from fallow.strategies.parts import LastLayer
-from fallow.strategies.parts.posterior import with_one
+from fallow.strategies.parts.posterior import LastLayer, with_one
 from tests.contracts.numbers import with_numbers
 from tests.simulations import Table
 from tests.strategies.regression import draws

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from fallow.strategies import ACSFW
 from fallow.strategies.acs_fw import frank_wolfe
-from fallow.strategies.parts import LastLayer
-from fallow.strategies.parts.posterior import with_one
+from fallow.strategies.parts.posterior import LastLayer, with_one
 from tests.contracts.numbers import with_numbers
 from tests.simulations import Table, simulation, tables
 from tests.strategies.regression import draws

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fallow.strategies import BADGE
-from fallow.strategies.parts import residuals
+from fallow.strategies.parts.kmeans import residuals
 from tests.simulations import Table, simulation, tables
 
 

@@ -10,8 +10,8 @@ import torch
 import fallow as fl
 from fallow.strategies import BAIT
 from fallow.strategies.bait import Backward, Forward, forward_backward
-from fallow.strategies.parts import TIED, LastLayer, Reduction, first_best
-from fallow.strategies.parts.posterior import with_one
+from fallow.strategies.parts.posterior import TIED, LastLayer, Reduction, with_one
+from fallow.strategies.parts.top import first_best
 from tests.contracts.numbers import with_numbers
 from tests.simulations import Table, simulation, tables
 from tests.strategies.regression import draws

@@ -25,8 +25,9 @@ from fallow.strategies.complementary import (
     need,
     supply,
 )
-from fallow.strategies.parts import gather_committee, k_center, rank_rows
-from fallow.strategies.parts.kcenter import FeatureVectors
+from fallow.strategies.parts.committee import gather_committee
+from fallow.strategies.parts.kcenter import FeatureVectors, k_center
+from fallow.strategies.parts.top import rank_rows
 from tests.simulations import Simulation, Table, simulation, tables
 from tests.sites.test_agree import TINY, check, ending
 

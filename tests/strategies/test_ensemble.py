@@ -9,7 +9,7 @@ from fallow.core.methods import Query
 from fallow.models.scores import entropy
 from fallow.strategies import BADGE, CoreSet, Ensemble, Entropy, LeastConfidence, Margin
 from fallow.strategies.ensemble import fuse_ranks
-from fallow.strategies.parts import residuals
+from fallow.strategies.parts.kmeans import residuals
 from tests.simulations import Table, simulation, tables
 
 Rule = Literal["entropy", "margin", "least_confidence", "badge", "core_set"]

@@ -17,7 +17,8 @@ from fallow.settings.variants import variant
 from fallow.sites.view import SiteView
 from fallow.strategies import FairFAL
 from fallow.strategies.fairfal import difference, mean_prediction, quotas
-from fallow.strategies.parts import Gradients, residuals
+from fallow.strategies.parts.kcenter import Gradients
+from fallow.strategies.parts.kmeans import residuals
 from fallow.study.study import run_one
 from fallow.study.study_run import Setup, StudyRun
 from tests.experiment.crash import KILLED, WELL, exchanges, load_outcome, points, tiny, work

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fallow.strategies import LCMD
 from fallow.strategies.lcmd import nearest
-from fallow.strategies.parts import FeatureVectors
+from fallow.strategies.parts.kcenter import FeatureVectors
 from tests.contracts.numbers import with_numbers
 from tests.simulations import Table, simulation, tables
 from tests.strategies.regression import draws

@@ -5,7 +5,7 @@ from fallow.core.streams import stream
 from fallow.models.scores import entropy
 from fallow.strategies import LoGo
 from fallow.strategies.logo import take_in_turn
-from fallow.strategies.parts import cluster_rows
+from fallow.strategies.parts.kmeans import cluster_rows
 from tests.simulations import Table, simulation, tables
 
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from fallow.core.streams import stream
 from fallow.strategies import BAIT, LCMD, Typicality
-from fallow.strategies.parts import cluster_rows, typicality
+from fallow.strategies.parts.density import typicality
+from fallow.strategies.parts.kmeans import cluster_rows
 from tests.contracts.numbers import simulation
 from tests.contracts.strategies import STRATEGIES
 from tests.each import mark_long

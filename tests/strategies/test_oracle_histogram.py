@@ -23,7 +23,7 @@ from fallow.models.scores import entropy
 from fallow.settings.config import with_settings
 from fallow.sites.store import MemoryStore
 from fallow.strategies import Entropy, OracleHistogram, Random
-from fallow.strategies.parts import typicality
+from fallow.strategies.parts.density import typicality
 from tests.experiment.crash import tiny
 from tests.simulations import Table, Tables, simulation, tables
 

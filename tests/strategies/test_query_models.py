@@ -11,7 +11,7 @@ from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.strategies import Entropy
 from fallow.strategies.entropy import ModelName
-from fallow.strategies.parts import logits
+from fallow.strategies.parts.committee import logits
 from tests.simulations import Simulation, Table, simulation
 
 ROWS = 4

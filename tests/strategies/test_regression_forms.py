@@ -15,7 +15,7 @@ from fallow.engine.loop import look
 from fallow.models.networks import MLP
 from fallow.strategies import ACSFW, BADGE, BAIT, LCMD, CoreSet, LoGo
 from fallow.strategies.logo import fill_empty_clusters
-from fallow.strategies.parts import cluster_rows
+from fallow.strategies.parts.kmeans import cluster_rows
 from fallow.strategies.parts.posterior import with_one
 from tests.contracts.numbers import with_numbers
 from tests.simulations import Simulation, Table, tables

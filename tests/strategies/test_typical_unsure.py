@@ -14,7 +14,7 @@ from torch import Tensor
 import fallow as fl
 from fallow.core.streams import stream
 from fallow.strategies import Typical, TypicalUnsure
-from fallow.strategies.parts import BASE, DIGITS
+from fallow.strategies.parts.bundles import BASE, DIGITS
 from fallow.strategies.typical_unsure import count_digits, reach, share_labels
 from tests.simulations import Simulation, Table, simulation
 

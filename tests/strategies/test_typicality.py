@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fallow.core.streams import stream
 from fallow.strategies import Typicality
-from fallow.strategies.parts import cover
+from fallow.strategies.parts.density import cover
 from tests.simulations import Table, simulation, tables
 
 

@@ -74,7 +74,7 @@ def suggest_steps(folder: Path) -> list[Suggestion]:
 def print_first_steps(folder: Path) -> None:
     """Print the next steps in a folder."""
     typer.echo("Fallow selects which examples each site labels, then trains a global or a")
-    typer.echo("personalized model. Data stay at their sites.")
+    typer.echo("personalized model. Data files stay at their sites.")
     first_steps = suggest_steps(folder)
     if first_steps:
         _print_steps("In this folder:", first_steps)

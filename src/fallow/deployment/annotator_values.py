@@ -55,11 +55,13 @@ class Registration(Composite):
     """Examples of a site, its version, and its key for peer messages.
 
     schema: hash that a site must report; "" for any.  code: fingerprint of the agreed distributions
-    that it must report, or "" if the study uses only Fallow.
+    that it must report, or "" if the study uses only Fallow.  has_cases: an example has several
+    rows, over which encoders are fitted; their number is registered too.
     """
 
     schema: str = ""
     code: str = ""
+    has_cases: bool = False
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         known = (self.schema,) if self.schema else ()
@@ -68,6 +70,7 @@ class Registration(Composite):
             fix = "compare the installed distributions with federation.distributions in study.toml"
             code = {"code": Text((self.code,), fix)}
         counts = _whole(LABELS)
+        slices: dict[str, Kind] = {"slices": Whole(low=1)} if self.has_cases else {}
         return {
             "rows": Whole(low=1),
             "test": Whole(),
@@ -75,6 +78,7 @@ class Registration(Composite):
             "schema": Text(known, "compare its study.toml with the coordinator's"),
             "fallow": Text(),
             **code,
+            **slices,
             "seal": Count(HALF),
         }
 
@@ -83,6 +87,8 @@ class Registration(Composite):
         rows = float(parts["rows"])
         if together > rows:
             return f"{', '.join(LABELS)} are {together:g} together, but rows is {rows:g}"
+        if self.has_cases and float(parts["slices"]) < rows:
+            return f"slices is {parts['slices']:g}, but rows is {rows:g}"
         return None
 
     def note(self, parts: Parts) -> dict[str, float]:

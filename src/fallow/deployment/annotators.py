@@ -79,6 +79,10 @@ SCORES = {
     False: "number of test examples and the sum of squared errors",
 }
 """Disclosure of test scores, for classification (True) and regression."""
+REGISTERED = {
+    has_cases: f"numbers of examples, {rows}labels and test examples, its version and a public key"
+    for has_cases, rows in ((False, ""), (True, "their rows, "))
+}
 ENDED_TASKS = (
     "numbers of labeling tasks, answered and declined ones, labels, and remaining examples"
 )
@@ -141,6 +145,7 @@ class Annotators:
     code: str = ""
     sends_agreement: bool = False
     measurements: Measurements = ()
+    has_cases: bool = False
 
     contract: ClassVar[Contract] = Contract(
         title="Annotators and scores",
@@ -175,9 +180,14 @@ class Annotators:
     writes: ClassVar[frozenset[str]] = frozenset({"ask", "close"})
     """Client functions that are one transaction with their reply."""
 
+    @property
+    def registered(self) -> str:
+        """Disclosure of the registration of a site."""
+        return REGISTERED[self.has_cases]
+
     @client.each(
-        "numbers of examples, labels and test examples, its version and a public key",
-        returns=lambda self: Registration(self.schema, self.code),
+        lambda self: self.registered,
+        returns=lambda self: Registration(self.schema, self.code, self.has_cases),
     )
     def hello(self, at: LabelingView) -> Values:
         """Register the site with the data that the coordinator needs to start."""
@@ -191,6 +201,8 @@ class Annotators:
         }
         if at.agreement.distributions:
             reply["code"] = at.agreement.installed_code
+        if self.has_cases:
+            reply["slices"] = len(at.site.x)
         return reply
 
     @client.each(

@@ -46,6 +46,7 @@ from fallow.experiment.measuring import find_measurements, refuse_without_sites
 from fallow.experiment.methods import (
     ModelMaker,
     executor_of,
+    joins_groups,
     methods_of,
     narrow_training,
 )
@@ -141,6 +142,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         code=agreement.code,
         sends_agreement=agreement.plan.send_agreement,
         measurements=find_measurements(config, is_regression=schema.task == "regression"),
+        has_cases=joins_groups(config),
     )
     _check_shown(agreement, methods["training"], "training", config.training)
     # other query strategies disclose only means of several examples

@@ -32,8 +32,8 @@ LIMITS = (
     ),
     ("Labels are those of the annotators at the sites, without further verification."),
     (
-        "A model can reveal information about its training data. Only the measures "
-        "listed under Privacy protect against that."
+        "Rows of the training data can be computed from models and exact sums. Only noise "
+        "(privacy.epsilon) protects against that, and only what it covers."
     ),
 )
 

@@ -21,6 +21,7 @@ from fallow.measurements.disclosure import (
     Phase,
     attack,
     differentiate,
+    find_levels,
     is_differentiable,
     read_aggregates,
     read_pool,
@@ -129,7 +130,10 @@ def measure_disclosure(
         sent = sum_self_training(training, views, has_folds=has_enough(counts.double()))
         folds = list_folds(sent.folds, true, labeled.y.numpy(), labeled.fold, classes)
         pool = Phase(read_pool(sent.pool), (everything - mean) / std, np.zeros(0))
-    attempts = attack(Observed(features, phases, folds, pool, head, similar=similar))
+    levels = find_levels((everything - mean) / std)
+    attempts = attack(
+        Observed(features, phases, folds, pool, head, levels=levels, similar=similar)
+    )
     return [attempt.result for attempt in attempts]
 
 

@@ -38,7 +38,7 @@ from fallow.settings.config import (
     contract_of_training,
     settings_of_training,
 )
-from fallow.strategies import Random, Typical
+from fallow.strategies import Random
 from fallow.training import FedAvg, personal
 from fallow.training.exact_head import ExactHead
 from fallow.training.retention import Retention
@@ -103,7 +103,7 @@ def methods_of(
         contracts["head=exact"] = ExactHead.contract
     first: Query = Random()
     if config.initial_by == "typical":
-        first = Typical()
+        first = strategies.Typical()
         contracts["initial_by=typical"] = first.contract
     evaluation_set = None
     if config.evaluation_fraction:

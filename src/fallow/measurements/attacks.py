@@ -10,10 +10,12 @@ Notation: phi(x) (D,) are the features of an example x (p,).
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations_with_replacement
 from typing import NamedTuple, Protocol, final
 
 import numpy as np
@@ -47,6 +49,12 @@ GREEDY_STARTS = 12
 JOINT_STEPS = 150  # after each added row
 LAST_STEPS = 3_000
 RESTARTS = 6
+SAME_PRODUCT = 1e-3
+"""Rounding of a product of two columns in standard units, in float32 and fixed point."""
+MOST_POSSIBILITIES = 200_000
+"""Columns of levels that are tried for one column."""
+MOST_SOLUTIONS = 500
+"""Sets of columns of levels that are compared with the other products."""
 MOST_ROWS = 40
 """Rows that one sum is searched for; the cost grows with their square."""
 
@@ -369,6 +377,114 @@ def read_columns(features: LinearFeatures, products: Array, constant: float) -> 
     used = squares > RELATIVE_RANK * max(squares.max(), TINY)
     rows = (of_data[:, used] / np.sqrt(squares[used])).T
     return np.asarray(rows + np.where(varies, features.zero, 0.0))
+
+
+def read_levels(
+    features: LinearFeatures,
+    products: Array,
+    constant: float,
+    rows: int,
+    levels: Sequence[Array],
+    search: Search,
+) -> Array:
+    """Return examples from the products of their columns, if enough columns have few levels.
+
+    Products determine columns up to a rotation, and few rotations keep all levels: columns of levels
+    are searched for one after the other.  If they are as many as the rows, independent ones, all
+    other columns follow from their products with them.
+
+    products: of columns with a constant behind them (`WithConstant`).  rows: their number.  levels:
+    possible values of each column, in standard units; empty if they are many.
+    """
+    varies = features.varies
+    divisor = np.where(varies, features.scale, np.inf)
+    to_units = np.diag(np.append(1 / divisor, 1 / constant))
+    to_units[:-1, -1] = np.where(varies, -features.shift / divisor, 0.0) / constant
+    known = to_units @ products @ to_units.T  # Σ [x, 1] [x, 1]', (p + 1, p + 1)
+    means = known[:-1, -1] / rows
+    spread = np.diag(known)[:-1] / rows - means**2
+    is_open: list[int] = np.flatnonzero(varies & (spread > SAME_PRODUCT)).tolist()
+    searched = [at for at in is_open if len(levels[at])]
+    best = Minimum(np.zeros(0), np.inf)
+    for solved in _list_level_columns(known, rows, searched, levels, search):
+        x = np.tile(means, (rows, 1))
+        for at, values in solved.items():
+            x[:, at] = values
+        with_one = np.concatenate([x, np.ones((rows, 1))], 1)
+        columns = with_one[:, [*solved, -1]]  # (n, q)
+        left = [at for at in is_open if at not in solved]
+        of_left = known[[*solved, -1]][:, left]  # (q, m), products of both
+        with_one[:, left] = np.linalg.pinv(columns.T) @ of_left
+        error = float(np.abs(with_one.T @ with_one - known).max())
+        if error < best.value:
+            best = Minimum(with_one[:, :-1], error)
+    if not len(best.point):
+        return np.zeros((0, len(means)))
+    return best.point
+
+
+def _list_level_columns(
+    known: Array,
+    rows: int,
+    searched: Sequence[int],
+    levels: Sequence[Array],
+    search: Search,
+) -> Iterator[dict[int, Array]]:
+    """Yield columns of levels with these products, (n,) each, up to the order of the rows.
+
+    known: products of the columns and a 1.  Rows that are equal so far form a cell, within which
+    their order is free.  The column with the fewest possibilities comes next.
+    """
+    yielded = 0
+    stack: list[dict[int, Array]] = [{}]
+    while stack and yielded < MOST_SOLUTIONS and not search.is_over:
+        solved = stack.pop()
+        columns = np.stack([np.ones(rows), *solved.values()], 1)
+        _, cell_of = np.unique(columns, axis=0, return_inverse=True)
+        sizes = np.bincount(cell_of.ravel())
+        open_columns = [at for at in searched if at not in solved]
+        counted = [
+            (math.prod(math.comb(size + len(levels[at]) - 1, size) for size in sizes), at)
+            for at in open_columns
+        ]
+        if not counted or min(counted)[0] > MOST_POSSIBILITIES:
+            yielded += 1
+            yield solved
+            continue
+        _, column = min(counted)
+        at = [len(known) - 1, *solved]
+        for values in _list_values(
+            levels[column],
+            cell_of.ravel(),
+            columns,
+            known[at, column],
+            known[column, column],
+        ):
+            stack.append({**solved, column: values})
+
+
+def _list_values(
+    levels: Array, cell_of: NDArray[np.intp], columns: Array, products: Array, square: float
+) -> Iterator[Array]:
+    """Yield columns of levels, (n,), with these products with known columns (n, q) and itself.
+
+    cell_of: (n,) cell of each row.
+    """
+    order = np.argsort(cell_of, kind="stable")
+    partial = [np.zeros((1, 0))]
+    for size in np.bincount(cell_of):
+        choices = np.array(list(combinations_with_replacement(levels, int(size))))
+        last = partial[-1]
+        together = np.concatenate(
+            [np.repeat(last, len(choices), 0), np.tile(choices, (len(last), 1))], 1
+        )
+        room = square - (together**2).sum(1)
+        partial = [together[room > -SAME_PRODUCT]]
+    values = np.empty_like(partial[-1])
+    values[:, order] = partial[-1]
+    is_equal = np.abs(values @ columns - products) < SAME_PRODUCT
+    is_equal = is_equal.all(1) & (np.abs((values**2).sum(1) - square) < SAME_PRODUCT)
+    yield from values[is_equal]
 
 
 def read_sum(features: FeatureMap, total: Array, rows: int, search: Search) -> Array:

@@ -35,6 +35,7 @@ from fallow.measurements.attacks import (
     WithConstant,
     read_columns,
     read_head,
+    read_levels,
     read_products,
     read_sum,
 )
@@ -47,6 +48,10 @@ NEAR = 0.25
 """A row is recognizable if its error is below this share of the distance to other rows."""
 STEPS = 200  # of one descent
 STEPS_OF_IMAGES = 1_000
+MOST_LEVELS = 5
+"""Values of a column up to which an attacker tries each of them, as for a category or a code."""
+MOST_LEVEL_ROWS = 24
+"""Rows up to which columns are read by their levels."""
 CLASS_ROWS = 20
 """Rows of a class up to which the sum of its features is attacked."""
 TINY = 1e-300
@@ -96,6 +101,7 @@ class Observed:
 
     folds: sums of the last phase by fold of cross-validation.  pool: products of all examples,
     labeled or not, which self-training sends.  head: (D, C) weights of the final model, or None.
+    levels: possible values of each column, if they are few (`find_levels`).
     others: labeled examples of other sites that the model was trained on besides those of the phases.
     similar: (m, p) examples of the same kind that the attacker knows.  seconds: limit of CPU time
     of one attack.  notify: receives the name of an attack, rows found and rows searched for.
@@ -107,6 +113,7 @@ class Observed:
     pool: Phase | None = None
     head: Array | None = None
     others: int = 0
+    levels: Sequence[Array] = ()
     similar: Array | None = None
     seconds: float = 30.0
     notify: Callable[[str, int, int], None] = lambda attack, read, rows: None
@@ -194,6 +201,15 @@ def units_of(columns: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
     if len(shape) > 1:
         std = np.full_like(std, columns.std())
     return columns.mean(0), np.where(std > 0, std, 1.0)
+
+
+def find_levels(columns: Array) -> list[Array]:
+    """Return the values of each column (n, p) that has few; an attacker knows them by the schema."""
+    levels = []
+    for column in columns.T:
+        values = np.unique(column)
+        levels.append(values if len(values) <= MOST_LEVELS else np.zeros(0))
+    return levels
 
 
 def is_differentiable(encoder: Encoder) -> bool:
@@ -311,6 +327,16 @@ def _attack_products(
     if isinstance(observed.features, LinearFeatures) and not sums.is_clipped:
         alone = read_columns(observed.features, sums.products, sums.constant)
         candidates = np.concatenate([candidates, alone])
+        if 0 < sums.rows <= MOST_LEVEL_ROWS and observed.levels:
+            by_level = read_levels(
+                observed.features,
+                sums.products,
+                sums.constant,
+                sums.rows,
+                observed.levels,
+                _search(observed, name),
+            )
+            candidates = np.concatenate([candidates, by_level])
     return _compare(observed, name, candidates, rows, sums.numbers, started)
 
 

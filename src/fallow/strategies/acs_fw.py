@@ -19,15 +19,8 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import (
-    SIGMA,
-    TIED,
-    LastLayer,
-    Sigma,
-    first_best,
-    order_ties,
-    refuse_classes,
-)
+from fallow.strategies.parts.posterior import SIGMA, TIED, LastLayer, Sigma, refuse_classes
+from fallow.strategies.parts.top import first_best, order_ties
 
 ROUNDING = 1e-12  # relative to a squared length: closer points are equal
 

@@ -24,7 +24,7 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import fill, rank_rows
+from fallow.strategies.parts.top import fill, rank_rows
 
 AT_TAU = 1e-9  # tolerance of the comparison with τ, so that rounding does not decide it
 

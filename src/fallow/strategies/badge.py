@@ -17,14 +17,9 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import (
-    SIGMA,
-    FeatureVectors,
-    LastLayer,
-    Sigma,
-    k_means_pp,
-    pick_by_gradient,
-)
+from fallow.strategies.parts.kcenter import FeatureVectors
+from fallow.strategies.parts.kmeans import k_means_pp, pick_by_gradient
+from fallow.strategies.parts.posterior import SIGMA, LastLayer, Sigma
 
 
 @explain_constructor

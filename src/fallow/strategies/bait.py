@@ -20,16 +20,15 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import (
+from fallow.strategies.parts.posterior import (
     SIGMA,
     TIED,
     LastLayer,
     Reduction,
     Sigma,
-    first_best,
-    order_ties,
     refuse_classes,
 )
+from fallow.strategies.parts.top import first_best, order_ties
 
 PENDING = 32  # selected examples by which the matrices may lag
 MANY = 256  # candidates for the best example; beyond it, all gains are computed

@@ -22,7 +22,7 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import top
+from fallow.strategies.parts.top import top
 
 DROPPED = 0.5  # share of features dropped if the model has no dropout layer
 

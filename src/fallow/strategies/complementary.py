@@ -24,17 +24,14 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import (
-    ALL_SCORES,
-    FeatureVectors,
+from fallow.strategies.parts.committee import (
+    Committee,
     gather_committee,
-    k_center,
     logits,
     personal_model,
-    rank_rows,
-    require_finite,
 )
-from fallow.strategies.parts.committee import Committee
+from fallow.strategies.parts.kcenter import FeatureVectors, k_center
+from fallow.strategies.parts.top import ALL_SCORES, rank_rows, require_finite
 
 EVEN = 0.1  # share of the probability that is uniform, so that every example may be drawn
 

@@ -15,7 +15,8 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import LastLayer, k_center, pick_by_cover
+from fallow.strategies.parts.kcenter import k_center, pick_by_cover
+from fallow.strategies.parts.posterior import LastLayer
 
 
 @explain_constructor

@@ -19,7 +19,9 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import cluster_rows, members, rank_rows
+from fallow.strategies.parts.density import members
+from fallow.strategies.parts.kmeans import cluster_rows
+from fallow.strategies.parts.top import rank_rows
 
 
 @explain_constructor

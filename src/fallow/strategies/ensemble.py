@@ -21,7 +21,9 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import pick_by_cover, pick_by_gradient, top
+from fallow.strategies.parts.kcenter import pick_by_cover
+from fallow.strategies.parts.kmeans import pick_by_gradient
+from fallow.strategies.parts.top import top
 
 BOTH = ("local", "global")
 OFFSET = 20  # an example of rank r, from 1, scores 1 / (20 + r)

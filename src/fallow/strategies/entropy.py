@@ -22,7 +22,8 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import logits, top
+from fallow.strategies.parts.committee import logits
+from fallow.strategies.parts.top import top
 
 ModelName = Literal["local", "global", "personal", "collaborators", "average", "better"]
 

@@ -29,13 +29,9 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import (
-    Gradients,
-    k_center,
-    rank_rows,
-    require_finite,
-    residuals,
-)
+from fallow.strategies.parts.kcenter import Gradients, k_center
+from fallow.strategies.parts.kmeans import residuals
+from fallow.strategies.parts.top import rank_rows, require_finite
 
 
 @explain_constructor

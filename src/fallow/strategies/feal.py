@@ -21,7 +21,8 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import rank_rows, similar_blocks
+from fallow.strategies.parts.neighbors import similar_blocks
+from fallow.strategies.parts.top import rank_rows
 
 
 @explain_constructor

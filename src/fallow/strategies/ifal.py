@@ -24,7 +24,9 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import cluster_rows, most_similar, rank_rows
+from fallow.strategies.parts.kmeans import cluster_rows
+from fallow.strategies.parts.neighbors import most_similar
+from fallow.strategies.parts.top import rank_rows
 
 TEMPERATURE = 4.0  # T of the distillation
 DISTILLED = 0.9  # weight of the distillation in the loss

@@ -17,7 +17,7 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import top
+from fallow.strategies.parts.top import top
 
 
 @explain_constructor

@@ -19,8 +19,9 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import TIED, FeatureVectors, LastLayer, first_best, order_ties
-from fallow.strategies.parts.kcenter import CHUNK
+from fallow.strategies.parts.kcenter import CHUNK, FeatureVectors
+from fallow.strategies.parts.posterior import TIED, LastLayer
+from fallow.strategies.parts.top import first_best, order_ties
 
 
 @explain_constructor

@@ -19,7 +19,9 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import SIGMA, LastLayer, Reduction, cluster_rows, rank_rows
+from fallow.strategies.parts.kmeans import cluster_rows
+from fallow.strategies.parts.posterior import SIGMA, LastLayer, Reduction
+from fallow.strategies.parts.top import rank_rows
 
 
 @explain_constructor

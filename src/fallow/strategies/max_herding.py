@@ -17,7 +17,7 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import WIDTH, herd
+from fallow.strategies.parts.max_coverage import WIDTH, herd
 
 
 @explain_constructor

@@ -16,7 +16,8 @@ from fallow.core.values import Count, LabelCount, Share
 from fallow.core.view import Release, SelectedExamples, View
 from fallow.models.scores import entropy
 from fallow.strategies.base import Budget, Memo, label_counts
-from fallow.strategies.parts import fill, rank_rows, typicality
+from fallow.strategies.parts.density import typicality
+from fallow.strategies.parts.top import fill, rank_rows
 
 
 @explain_constructor

@@ -20,7 +20,8 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import UnitFeatures, cluster_rows, square_distances
+from fallow.strategies.parts.kmeans import cluster_rows
+from fallow.strategies.parts.max_coverage import UnitFeatures, square_distances
 
 RADII = [step / 20 for step in range(1, 41)]  # candidates for δ: 0.05 to 2
 BLOCK = 1024  # examples whose neighbors are compared at a time

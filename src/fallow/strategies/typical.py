@@ -28,11 +28,10 @@ from fallow.strategies.base import (
     selects,
     stores,
 )
-from fallow.strategies.parts import (
+from fallow.strategies.parts.bundles import (
     BASE,
     CENTERS,
     CLUSTERS,
-    CROWD,
     DIGITS,
     FEW_CLUSTERS,
     LEAST,
@@ -43,15 +42,13 @@ from fallow.strategies.parts import (
     check_labels,
     cluster_sites,
     count_nearest,
-    cover,
     next_digits,
-    rank_in_clusters,
     read_shared_features,
-    require_finite,
-    shuffle_equal,
     tie_bundles,
     total_bundles,
 )
+from fallow.strategies.parts.density import CROWD, cover, rank_in_clusters
+from fallow.strategies.parts.top import require_finite, shuffle_equal
 
 TURNS = 3  # turns in which sites bid for clusters
 FEW_TURNS = AtMost("turns", TURNS)

@@ -29,11 +29,10 @@ from fallow.strategies.base import (
     selects,
     stores,
 )
-from fallow.strategies.parts import (
+from fallow.strategies.parts.bundles import (
     BASE,
     CENTERS,
     CLUSTERS,
-    CROWD,
     DIGITS,
     FEW_CLUSTERS,
     LEAST,
@@ -42,16 +41,14 @@ from fallow.strategies.parts import (
     bids_of,
     cluster_sites,
     count_nearest,
-    margins,
     nearest_center,
-    predict,
-    rank_in_clusters,
     read_shared_features,
-    require_finite,
-    shuffle_equal,
     tie_bundles,
     total_bundles,
 )
+from fallow.strategies.parts.committee import margins, predict
+from fallow.strategies.parts.density import CROWD, rank_in_clusters
+from fallow.strategies.parts.top import require_finite, shuffle_equal
 
 TURNS = 3  # exchanges in which sites receive the minimum score of rows
 FEW_TURNS = AtMost("turns", TURNS)

@@ -16,7 +16,8 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import ALL_SCORES, WIDTH, herd, require_finite
+from fallow.strategies.parts.max_coverage import WIDTH, herd
+from fallow.strategies.parts.top import ALL_SCORES, require_finite
 
 
 @explain_constructor

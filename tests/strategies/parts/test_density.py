@@ -3,7 +3,8 @@ import torch
 from torch.testing import assert_close
 
 from fallow.core.streams import stream
-from fallow.strategies.parts import density, typicality
+from fallow.strategies.parts import density
+from fallow.strategies.parts.density import typicality
 
 
 @pytest.mark.parametrize("k", [1, 3, 20])

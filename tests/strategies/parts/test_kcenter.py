@@ -4,7 +4,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core.streams import stream
-from fallow.strategies.parts import FeatureVectors, Gradients, k_center, residuals
+from fallow.strategies.parts.kcenter import FeatureVectors, Gradients, k_center
+from fallow.strategies.parts.kmeans import residuals
 
 DRAW = stream(0, "k-center")
 X = torch.randn(60, 7, generator=DRAW, dtype=torch.float64)

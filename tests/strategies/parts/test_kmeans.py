@@ -6,14 +6,13 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from torch import Tensor
 
 from fallow.core.streams import stream
-from fallow.strategies.parts import (
-    FeatureVectors,
-    Gradients,
+from fallow.strategies.parts.kcenter import FeatureVectors, Gradients
+from fallow.strategies.parts.kmeans import (
     cluster_rows,
+    in_one_thread,
     k_means_pp,
     residuals,
 )
-from fallow.strategies.parts.kmeans import in_one_thread
 
 
 def threads() -> dict[str, int]:

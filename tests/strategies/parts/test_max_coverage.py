@@ -3,8 +3,11 @@ import torch
 from torch import Tensor
 
 from fallow.core.streams import stream
-from fallow.strategies.parts import maximize_coverage, square_distances
-from fallow.strategies.parts.max_coverage import unit_length
+from fallow.strategies.parts.max_coverage import (
+    maximize_coverage,
+    square_distances,
+    unit_length,
+)
 
 
 def gaussian(square: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
 
 from fallow.core.streams import stream
-from fallow.strategies.parts import most_similar, neighbors
+from fallow.strategies.parts import neighbors
+from fallow.strategies.parts.neighbors import most_similar
 
 
 def plain(x: Tensor, k: int, more: Tensor) -> list[list[int]]:

@@ -11,13 +11,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fallow.core.streams import stream
-from fallow.strategies.parts import (
-    FeatureVectors,
-    Gradients,
-    k_center,
-    k_means_pp,
-    residuals,
-)
+from fallow.strategies.parts.kcenter import FeatureVectors, Gradients, k_center
+from fallow.strategies.parts.kmeans import k_means_pp, residuals
 
 M, C, D, N = 3000, 10, 64, 40
 Z = torch.randn(M, D, generator=stream(0, "sizes"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, tensor
 
 from fallow.core.streams import stream
-from fallow.strategies.parts import apportion, fill, rank_rows, top
+from fallow.strategies.parts.top import apportion, fill, rank_rows, top
 
 
 def test_the_largest_scores_come_first() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from fallow.settings.spec import Spec
 from fallow.sites.view import SiteView
-from fallow.strategies.parts import gather_committee
+from fallow.strategies.parts.committee import gather_committee
 from fallow.training.personal.dpfl import load_models
 from tests.sites.test_agree import TINY, check, ending
 from tests.training.personal.collaborators import Federation, ran

@@ -44,12 +44,15 @@ AFTER_SPLIT = re.compile(r"([\W_]?(set|data|images?|split))?([\W_]?\d{4})?", re.
 """Rest of such a name, as in ``training_set`` and ``val2017``."""
 RENAME = "rename the folders"
 MASK = re.compile(
-    r"(.+?)[ _.-](mask|seg|segmentation|gt|annotation|overlay|heatmap|thumb|thumbnail|preview)s?",
+    r"(.+?)[ _.-](mask|seg|segmentation|gt|annotation|overlay|heatmap|thumb|thumbnail|preview"
+    r"|(aug|augmented|flip|flipped|rot|rotated|copy)[ _.-]?\d{0,3})s?",
     re.I,
 )
 """Names of images that belong to another image."""
-PATIENT = re.compile(rf"(p|pat|pt|subj|sub|case|{OBJECTS})[\W_]*\d+", re.I)
-"""Names of folders of one patient or object."""
+PATIENT = re.compile(
+    rf"(p|pat|pt|subj|sub|case|{OBJECTS})[\W_]*\d+|(19|20)\d\d([-_]\d\d){{0,2}}", re.I
+)
+"""Names of folders of one patient or object, or of a date."""
 
 
 @final
@@ -371,7 +374,7 @@ def _find_patients(labels: Sequence[str], sites: Sequence[str] | None) -> list[F
         where = f"{label!r} at {site!r}"
         sentence = f"each of {len(classes):,} classes is at one site only, such as {where}"
     elif all(map(PATIENT.fullmatch, classes)):
-        sentence = f"the {len(classes):,} classes are named as patients, such as {label!r}"
+        sentence = f"the {len(classes):,} classes are named as patients or dates, such as {label!r}"
     else:
         return []
     sentence += ": the sites may be classes, and the classes patients"

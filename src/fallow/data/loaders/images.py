@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
@@ -36,8 +36,8 @@ from fallow.data.loaders.folders import (
     find_layout,
     find_splits,
     label_of,
-    list_files,
 )
+from fallow.data.loaders.listed import Listed, read_list
 from fallow.data.loaders.nifti import (
     UNIT,
     count_slices,
@@ -58,7 +58,7 @@ from fallow.data.loaders.pixels import (
     show_image,
 )
 from fallow.data.loaders.slices import SliceLocation
-from fallow.data.loaders.text_rules import normal_name, number_in
+from fallow.data.loaders.text_rules import normal_name
 from fallow.data.reading import Finding, ReportBytes, ignore_bytes, note, warning
 from fallow.storage.received import check_fits
 
@@ -69,6 +69,8 @@ DOUBLE = 8
 DARK = 255 / 15.9
 """Level below which all pixels of 16 bits have at most 12 bits."""
 MOST_REPORTED = 5  # damaged files
+SQUEEZED = 1.5
+"""Ratio of height to width, relative to that of the other images, that is another shape."""
 ROUNDED = 1e-9
 """Largest rounding error of a level of 8 bits."""
 STORED_NUMBERS = "stored numbers without a unit"
@@ -193,9 +195,9 @@ def read_folder(
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in site/class/*")
-    listed = _find_list(folder)
+    listed = read_list(folder, options.group)
     if listed is not None:
-        return _read_listed(folder, listed, notify, options)
+        return _read_listed(listed, folder, notify, options)
     splits = find_splits(folder)
     layout = find_layout(folder, splits)
     files = layout.files
@@ -252,97 +254,33 @@ def read_folder(
 
 
 LISTED = "add a table with the columns file and label, such as labels.csv (file and target for numbers)"
-LABEL_COLUMNS = ("target", "label", "class")
-"""Columns, in lower case, of a table that lists files."""
-IN_LIST = "write numbers with a decimal point"
-
-
-def _find_list(folder: Path) -> Path | None:
-    """Return the table in the folder with files and their labels or targets, or None."""
-    from fallow.data.loaders.table_files import read_file
-
-    listed = []
-    for file in list_files(folder, "*.csv"):
-        columns = read_file(file).columns
-        if "file" in columns and _name_label(columns) is not None:
-            listed.append(file)
-    if len(listed) > 1:
-        raise ValueError(
-            f"{folder} has {len(listed)} tables with files and targets, {listed[0].name} "
-            f"and {listed[1].name}; keep one"
-        )
-    return next(iter(listed), None)
-
-
-def _name_label(columns: Iterable[str]) -> str | None:
-    """Return the column with the labels of files, or None."""
-    return next((name for name in columns if name.lower() in LABEL_COLUMNS), None)
 
 
 def _read_listed(
-    folder: Path, table: Path, notify: ReportBytes, options: LoadOptions
+    listed: Listed, folder: Path, notify: ReportBytes, options: LoadOptions
 ) -> Images:
-    """Read the images in a table, with their targets, or with their classes as texts."""
-    from fallow.data.loaders.table_files import read_file
-
-    cells = read_file(table)
-    names = tuple(cells.texts("file"))
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise ValueError(f"{table} lists {twice[0]!r} more than once; leave one line")
-    label = _name_label(cells.columns)
-    assert label is not None  # noqa: S101 - the table was chosen by it
-    targets = None
-    words = "labels"
-    labels: list[str] = []
-    if label == "target":
-        targets = cells.numbers(label)
-    if targets is None:
-        labels = cells.texts(label)
-        _check_listed(labels, label, table)
-    else:
-        words = "regression targets"
-    files = [folder / name for name in names]
-    for name, file in zip(names, files, strict=True):
-        is_inside = file.resolve().is_relative_to(folder.resolve())
-        if not name or not is_inside or not file.is_file():
-            raise ValueError(
-                f"{table} lists {name!r}, and {folder} has no such file; give paths below the folder"
-            )
-    sites: tuple[str, ...] | None = None
-    if "site" in cells.columns:
-        sites = tuple(cells.texts("site"))
-    stack = _load_files(folder, files, notify, options)
+    """Read the images in a table, with their targets or classes."""
+    group = options.group if listed.groups is None else None
+    stack = _load_files(folder, listed.files, notify, options)
     at = list(stack.file_of)
+    groups = stack.choose_groups(group)
+    if listed.groups is not None:
+        groups = tuple(listed.groups[file] for file in at)
     return Images(
         x=stack.x,
-        labels=tuple(labels[file] for file in at) if labels else (),
-        targets=None if targets is None else targets[at],
-        sites=None if sites is None else tuple(sites[file] for file in at),
-        names=name_pages([names[file] for file in at], at),
-        groups=stack.choose_groups(options.group),
+        labels=tuple(listed.labels[file] for file in at) if listed.labels else (),
+        targets=None if listed.targets is None else listed.targets[at],
+        sites=None if listed.sites is None else tuple(listed.sites[file] for file in at),
+        names=name_pages([listed.names[file] for file in at], at),
+        groups=groups,
         findings=(
             *([] if options.group else stack.suggest_groups()),
-            note(f"{words} were read from {table.name}"),
-            *(
-                replace(doubt, fix=IN_LIST)
-                for doubt in cells.marks.warn_of_doubt(table.name)
-            ),
+            *listed.findings,
             *stack.findings,
         ),
         physical_range=stack.physical_range,
         unit=stack.unit,
     )
-
-
-def _check_listed(labels: Sequence[str], column: str, table: Path) -> None:
-    """Raise ValueError if targets are numbers and texts."""
-    are_numbers = {number_in(label) is not None for label in labels if label}
-    if column == "target" and len(are_numbers) > 1:
-        raise ValueError(
-            f"{table}: in the column {column!r}, some labels are numbers and others texts; give "
-            "numbers for regression, or names of classes in a column label"
-        )
 
 
 def _load_files(
@@ -371,12 +309,17 @@ def _load_files(
         color = "gray"
     findings = [note(f"images read as {color}, pixels scaled to [0, 1]")]
     if others:
-        findings.append(
-            note(
-                f"{others} of {len(levels)} images were resized to the most frequent size, "
-                f"{size[1]} x {size[0]}"
-            )
+        sentence = (
+            f"{others} of {len(levels)} images were resized to the most frequent size, "
+            f"{size[1]} x {size[0]}"
         )
+        findings.append(note(sentence))
+    squeezed = sum(times for shape, times in sizes.items() if _is_squeezed(shape, size))
+    if squeezed:
+        sentence = (
+            f"{count_noun(squeezed, 'image')} of another shape squeezed into that size"
+        )
+        findings.append(Finding("warning", sentence, "crop or pad them", is_doubtful=True))
     deep = sum(pixels.dtype != np.uint8 for pixels in levels)
     if deep:
         findings.append(
@@ -397,6 +340,12 @@ def _load_files(
         tuple(pixels.shape for pixels in levels),
         tuple(loaded.locations),
     )
+
+
+def _is_squeezed(shape: tuple[int, ...], size: tuple[int, ...]) -> bool:
+    """Return whether resizing an image (height, width) changes its shape much."""
+    ratio = shape[0] * size[1] / (shape[1] * size[0])
+    return max(ratio, 1 / ratio) > SQUEEZED
 
 
 def _warn_of_dark(what: str, levels: Sequence[Pixels]) -> list[Finding]:

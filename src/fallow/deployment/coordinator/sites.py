@@ -458,7 +458,8 @@ def find_rows(known: Mapping[SiteId, Values]) -> dict[SiteId, int]:
     """Return the largest number of examples of each site that a count can cover."""
     limits: dict[SiteId, int] = {}
     for site, reply in known.items():
-        limits[site] = max(read_count(reply, "rows"), read_count(reply, "test"))
+        counts = ("rows", "test", "slices") if "slices" in reply else ("rows", "test")
+        limits[site] = max(read_count(reply, name) for name in counts)
     return limits
 
 

@@ -277,6 +277,8 @@ def describe_planned(agreement: Agreement) -> list[str]:
         widest = find_widest(parts.methods, parts.dims, rows, sent["values"])
         if widest:
             line += f", or with at most {widest} features (encoder)"
+    if not rows or can_be_read(sent):
+        line += ", which protects no examples with categories"
     return [f"{line}."]
 
 

@@ -43,6 +43,7 @@ from fallow.measurements.disclosure import (
     attack,
     can_be_attacked,
     differentiate,
+    find_levels,
     is_differentiable,
     read_aggregates,
     read_pool,
@@ -67,7 +68,7 @@ POOL = ("training", "example_totals")
 FILE = "attack.csv"
 """File in the site's folder with true and computed examples, readable by its owner only."""
 NOT_TRIED = (
-    "Not tried: earlier runs and their models, models of single cycles, sums before a label was "
+    "Not tried: levels beside noise, earlier runs, models of single cycles, sums before a label was "
     "corrected or withdrawn or an example left, sums of class probabilities, and sums of query "
     "strategies, encoders and feature scaling."
 )
@@ -249,6 +250,7 @@ def _attack(
             pool,
             head,
             others,
+            find_levels(units.scale(site.x)),
             seconds=seconds,
             notify=notify,
         )
@@ -455,8 +457,9 @@ def advise(attacked: AttackedSite) -> list[str]:
         "To change that, agree on a new study with one of these:",
         "  noise (privacy.sums=noisy, privacy.epsilon, closed-form:delta=1e-5), the only protection;",
         f"  {fewer}",
-        "  no self-training (closed-form:unlabeled=off), and more labels in each cycle, which does not "
-        "help examples with a rare category.",
+        "  no self-training (closed-form:unlabeled=off), and more labels in each cycle.",
+        "Fewer numbers and more labels protect no column of categories: rows were read from fewer "
+        "numbers than values.",
         NOT_TRIED,
     ]
 

@@ -14,7 +14,7 @@ from fallow.data import Dataset
 from fallow.data.dataset import UNLABELED
 from fallow.data.facts import DataFacts, describe_data
 from fallow.data.loaders.units import FEWEST_NUMBERS
-from fallow.data.reading import ColumnRead, Reading
+from fallow.data.reading import ColumnRead, Finding, Reading, list_notes
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.rows import SiteRows
 
@@ -98,8 +98,17 @@ def collect_own_data(folder: SiteFolder) -> Dataset:
         site_names=(folder.name,),
         columns=schema.features if schema.columns else (),
         missing=schema.missing,
+        findings=_join_notes(rows, tests),
         reading=_join_readings(folder, parts),
     )
+
+
+def _join_notes(rows: SiteRows, tests: SiteRows | None) -> tuple[Finding, ...]:
+    """Return what was noted when the files were read."""
+    sentences = [*rows.notes]
+    if tests is not None:
+        sentences += [f"test examples: {sentence}" for sentence in tests.notes]
+    return list_notes(sentences)
 
 
 def _encode_labels(labels: Sequence[float | None], is_class: bool) -> Tensor:

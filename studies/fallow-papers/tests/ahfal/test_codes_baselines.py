@@ -21,7 +21,7 @@ from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.strategies import BADGE, LoGo, Random
 from fallow.strategies.feal import FEAL
-from fallow.strategies.parts import rank_rows
+from fallow.strategies.parts.top import rank_rows
 from fallow.training import FedAvg
 from fallow_papers.ahfal.codes import PixelBADGE, PlainFEAL, PlainLoGo, PlainNoise
 from fallow_papers.ahfal.codes.baselines import features, pixel_gradients, shake_weights

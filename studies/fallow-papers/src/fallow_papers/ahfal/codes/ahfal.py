@@ -24,7 +24,7 @@ from fallow.strategies.base import (
     label_counts,
     selects,
 )
-from fallow.strategies.parts import rank_rows
+from fallow.strategies.parts.top import rank_rows
 from fallow_papers.ahfal.codes.ratio import allocate, spill
 
 

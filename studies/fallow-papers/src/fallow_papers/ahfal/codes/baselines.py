@@ -16,7 +16,7 @@ from fallow.models.scores import entropy
 from fallow.strategies.base import Budget, Memo, label_counts, selects
 from fallow.strategies.feal import FEAL
 from fallow.strategies.logo import take_in_turn
-from fallow.strategies.parts import rank_rows, top
+from fallow.strategies.parts.top import rank_rows, top
 from fallow_papers.ahfal.codes.kmeans import k_means
 
 CHUNK = 256  # examples whose pixel gradients are computed at once
