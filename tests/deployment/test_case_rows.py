@@ -94,6 +94,17 @@ def test_the_page_shows_one_slice_of_a_case_at_a_time(queue: LabelQueue) -> None
     assert "Next slice" in page
 
 
+def test_annotators_see_all_slices_of_which_some_are_features(tmp_path: Path) -> None:
+    training = Spec("none", {"cases": "group", "every": 2, "central": 2})
+    all_pages = read_rows(write_scans(tmp_path), SCANS, LoadOptions(pages="each"))
+    rows = join_rows(all_pages, SCANS, replace(CASES, training=training))
+    levels = (rows.x[:, 0, 0, 0] * 255).round().int().tolist()
+    assert levels == [0, 1, 0, 2]  # of scans of 2, 3 and 5 slices
+    assert rows.case_of == (0, 1, 2, 2)
+    assert [len(own) for own in rows.of_case] == [2, 3, 5]
+    assert rows.find_depth(2) == 5
+
+
 def test_visits_of_a_patient_are_one_case_with_all_their_cells(tmp_path: Path) -> None:
     file = tmp_path / "visits.csv"
     file.write_text("patient,age,dose,y\nb,1,5,\na,2,6,yes\nb,3,7,no\n")

@@ -80,6 +80,20 @@ def test_a_case_has_mean_and_maximum_of_its_rows_and_their_mean_prediction() -> 
     assert sorted(selected) == sorted(np.argsort(margins)[:2].tolist())
 
 
+def test_features_of_cases_are_those_of_the_slices_in_use() -> None:
+    training = Spec("none", {"cases": "group", "every": 2, "central": 1})
+    simulation, _ = select(replace(CASES, training=training))
+    x = torch.as_tensor(X)
+    middle = [x[at][(int(at.sum()) - 1) // 2] for at in ROWS if at.sum() < 4]
+    expected = torch.stack(middle).repeat(1, 2)
+    small = torch.tensor([bool(at.sum() < 4) for at in ROWS])
+    z = SiteView(simulation.members["site-0"], 0).rows("all")
+    assert len(z) == len(NAMES)
+    assert_close(z[small], expected)
+    with pytest.raises(ValueError, match="every and central are for slices of cases"):
+        fl.NoTraining(every=2)
+
+
 def test_features_of_cases_are_scaled_over_all_sites() -> None:
     config = replace(CASES, standardize="federated", sites=2, strategy=Spec("core-set"))
     simulation, _ = select(config)

@@ -227,6 +227,12 @@ def with_pages(config: ExperimentConfig, options: LoadOptions) -> LoadOptions:
     return replace(options, pages="each") if joins_groups(config) else options
 
 
+def slices_of(config: ExperimentConfig) -> tuple[int, int | None]:
+    """Return the distance and the largest number of the slices of a case that are used."""
+    fields = config.training.fields
+    return fields.get("every", 1), fields.get("central")
+
+
 def check_cases(config: ExperimentConfig, *, has_groups: bool) -> None:
     """Raise ValueError if groups are cases, and rows have none or are not encoded."""
     if not joins_groups(config):

@@ -66,6 +66,7 @@ from fallow.experiment.methods import (
     narrow_training,
     placement_of,
     refuse_without_model,
+    slices_of,
 )
 from fallow.experiment.rows import draw_flipped_sites, open_data, split_rows, split_tests
 from fallow.experiment.scale import Scale, is_standardized
@@ -350,6 +351,10 @@ def environment_of(
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
     flipped = draw_flipped_sites(config, dataset, [*rows], seed)
     cases = _find_cases(config, dataset, rows)
+    for name, of_site in cases.items():
+        used = of_site.find_used(*slices_of(config))
+        rows[name] = rows[name][used]
+        cases[name] = Cases(of_site.of_row[used])
     hidden = _hide_labels(dataset, rows, flipped, cases)
 
     measured = tuple(dataset.x.shape[1:])

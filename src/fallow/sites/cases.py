@@ -44,6 +44,14 @@ class Cases:
         case_of_group[first.argsort()] = np.arange(len(first))
         return Cases(torch.from_numpy(case_of_group[group_of]))
 
+    def find_used(self, every: int, central: int | None) -> Tensor:
+        """Return the positions of the rows in `choose_slices` of each case, ascending."""
+        used: list[int] = []
+        for case in range(len(self)):
+            rows = (self.of_row == case).nonzero().squeeze(1).tolist()
+            used += [rows[at] for at in choose_slices(len(rows), every, central)]
+        return torch.tensor(sorted(used))
+
     def __len__(self) -> int:
         return int(self.of_row.max()) + 1
 
@@ -86,6 +94,20 @@ class Cases:
             index = case[:, None].expand(-1, width)
             largest.scatter_reduce_(0, index, rows, "amax")
         return torch.cat([total / self.sizes[:, None], largest], dim=1)
+
+
+def choose_slices(n: int, every: int, central: int | None) -> list[int]:
+    """Return the positions of the slices of a case whose features are used, ascending.
+
+    n: number of its slices.  every: distance of those used.  central: their number at most.
+
+    >>> choose_slices(9, 2, None), choose_slices(9, 1, 4), choose_slices(2, 5, None)
+    ([0, 2, 4, 6, 8], [2, 3, 4, 5], [0])
+    """
+    middle = (n - 1) // 2
+    wanted = range(middle % every, n, every)
+    nearest = sorted(wanted, key=lambda at: (abs(at - (n - 1) / 2), at))
+    return sorted(nearest[:central])
 
 
 JOINED = 2

@@ -13,6 +13,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import FitDeclaration
+from fallow.core.limits import PositiveInt, check_limits
 from fallow.core.suggestions import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State, Values
@@ -46,6 +47,16 @@ class NoTraining:
         Examples that are selected and annotated: each row, or all rows of a group together, such as
         the slices of a volume.  The features of such a case are the mean and the maximum of those of
         its rows, and its predictions are the mean.
+    every : int
+        Distance of the slices of a case whose features are used, from the middle one on: 1 for all.
+        Annotators see all.
+    central : int, optional
+        Number of such slices of a case, those nearest to the middle; by default all.
+
+    Raises
+    ------
+    ValueError
+        For slices of rows that are no cases.
 
     Notes
     -----
@@ -62,6 +73,8 @@ class NoTraining:
     """
 
     cases: Literal["row", "group"] = "row"
+    every: PositiveInt = 1
+    central: PositiveInt | None = None
     training_config: TrainingConfig = field(
         default=TrainingConfig(), init=False, repr=False
     )
@@ -77,6 +90,13 @@ class NoTraining:
         fit=FitDeclaration(sent={}, server=("w", "stats", "distance", "random_distance")),
         tags=("untrained",),
     )
+
+    def __post_init__(self) -> None:
+        check_limits(self)
+        if self.cases == "row" and (self.every, self.central) != (1, None):
+            raise ValueError(
+                "every and central are for slices of cases; set cases='group', or omit them"
+            )
 
     def round(self, state: State, ask: Ask) -> State:
         total = ask.sum(self.distances)

@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from fallow.core.load_options import LoadOptions
 from fallow.core.refusal import explain_errors
+from fallow.data.dataset import take_some
 from fallow.data.loaders.slices import SliceLocation, order_slices
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.schema import Schema
 from fallow.deployment.site.rows import ReadableRow, SiteRows, read_rows
-from fallow.experiment.methods import check_cases, joins_groups, with_pages
+from fallow.experiment.methods import check_cases, joins_groups, slices_of, with_pages
 from fallow.settings.config import ExperimentConfig
+from fallow.sites.cases import choose_slices
 
 SEPARATOR = " | "
 """Between the cells of a column in the rows of a case."""
@@ -62,8 +66,20 @@ def join_rows(rows: SiteRows, schema: Schema, config: ExperimentConfig) -> SiteR
     def describe(case: int) -> ReadableRow:
         return _describe(rows, of_case[case])
 
+    case_of_row: dict[int, int] = {}
+    for case, own in enumerate(of_case):
+        for at in choose_slices(len(own), *slices_of(config)):
+            case_of_row[own[at]] = case
+    used = sorted(case_of_row)
+    x = rows.x
+    predictions = rows.predictions
+    if len(used) < len(x):
+        x = x[used]
+        predictions = take_some(predictions, torch.tensor(used))
     return replace(
         rows,
+        x=x,
+        predictions=predictions,
         labels=labels,
         ids=ids,
         describe=describe,
@@ -72,6 +88,7 @@ def join_rows(rows: SiteRows, schema: Schema, config: ExperimentConfig) -> SiteR
         is_page=(),
         each=rows,
         of_case=of_case,
+        case_of=tuple(case_of_row[row] for row in used),
     )
 
 

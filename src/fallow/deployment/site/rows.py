@@ -102,7 +102,9 @@ class SiteRows:
         Rows of the cases of a study that selects cases, or None. Labels, names and files are then
         those of cases, and ``x`` and ``predictions`` those of rows.
     of_case
-        Positions of the rows of each case.
+        Positions of the rows of each case in ``each``.
+    case_of
+        Case of each row of ``x``.
     locations
         Location of each DICOM image in its volume; empty for other rows.
     """
@@ -122,6 +124,7 @@ class SiteRows:
     predictions: Tensor | None = None
     each: SiteRows | None = None
     of_case: tuple[tuple[int, ...], ...] = ()
+    case_of: tuple[int, ...] = ()
     locations: tuple[SliceLocation | None, ...] = ()
 
     @property
@@ -129,10 +132,7 @@ class SiteRows:
         """Return the cases of the rows, or None if each row is one."""
         if self.each is None:
             return None
-        case_of = torch.empty(len(self.x), dtype=torch.int64)
-        for case, rows in enumerate(self.of_case):
-            case_of[list(rows)] = case
-        return Cases(case_of)
+        return Cases(torch.tensor(self.case_of))
 
     def find_depth(self, row: int) -> int:
         """Return the number of slices of an example: of a case, or 1."""
