@@ -222,7 +222,7 @@ def test_a_field_that_no_record_has_is_refused_in_a_line_that_steers_nothing(
 ) -> None:
     root = write_study(tmp_path / "s", ("random",), 1, 1, None)
     rewrite(root, lambda record, _: {EVIL: EVIL})
-    with pytest.raises(ValueError, match="is not a field; known: accuracy") as refused:
+    with pytest.raises(ValueError, match="is not a field") as refused:
         read_study(root)
     assert not any(is_unfit(sign) for sign in str(refused.value))
 
