@@ -255,7 +255,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a folder without images": (
         lambda folder: fl.Federation(folder),
-        r"contains no images; .* targets\.csv with the columns file and target",
+        r"contains no images; .* a table with the columns file and label, such as labels\.csv",
     ),
     "features of 1e200": (
         lambda folder: select_from_huge_features(),
