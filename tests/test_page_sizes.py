@@ -1,4 +1,4 @@
-"""The documentation stays within its planned number of words per part, 28,400 in all.
+"""The documentation stays within its planned number of words per part, 28,600 in all.
 
 A longer page requires a shorter one in the same part. Generated pages (settings, the list
 of tests of the threat model) and code of tutorials are not counted.
@@ -56,7 +56,7 @@ PARTS = {
 """Part -> the number of words that it may have, and its pages."""
 
 GENERATED = {"settings.md", "threat-tests.md", "input-tests.md"}
-WHOLE = 28_400
+WHOLE = 28_600
 
 
 def pages_of(part: str) -> list[Path]:

@@ -117,13 +117,7 @@ class Slips(LabelingTool):
         return [{"id": name, "label": label} for name, _, label in pairs]
 """
 
-GUIDE = Path(__file__).parents[1] / "docs" / "integrations.md"
-
-
-def read_transport() -> str:
-    """Return the transport of the guide for integrations."""
-    _, _, section = GUIDE.read_text().partition("## Transport")
-    return section.partition("```python\n")[2].partition("```")[0]
+TRANSPORT = Path(__file__).parents[1] / "examples" / "transport" / "shared_folder.py"
 
 
 def install_toy(folder: Path, patch: pytest.MonkeyPatch) -> Path:
@@ -134,7 +128,7 @@ def install_toy(folder: Path, patch: pytest.MonkeyPatch) -> Path:
         "strategy": STRATEGY,
         "tool": TOOL,
         "tracker": TRACKER,
-        "transport": read_transport(),
+        "transport": TRANSPORT.read_text(),
     }
     note = MARK.format(mark=str(mark))
     files = {f"{MODULE}/__init__.py": ""}
