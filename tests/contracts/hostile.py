@@ -351,8 +351,11 @@ def _(reply: Progress, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
 
 @change_reply.register
 def _(reply: Hits, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    hits = torch.zeros_like(valid["class_hits"])
+    hits[0] = 9.0
     faults: dict[str, Reply] = {
         "more hits than rows": {"hits": 9.0},
+        "more hits than rows, also by class": {"hits": 9.0, "class_hits": hits},
         "more hits than rows of a class": {"class_hits": valid["class_rows"] + 9},
         "more rows by class than in all": {"class_rows": valid["class_rows"] + 9},
     }
