@@ -84,7 +84,7 @@ def build_pages(out: Path) -> None:
     subprocess.run(["cp", "-r", str(DOCS), str(source)], check=True)
     for made in ("gallery_pages", "reference_pages", "tutorials_run"):
         subprocess.run(["rm", "-rf", str(source / made)], check=True)
-    for read in ("src", "studies"):
+    for read in ("examples", "src", "studies"):
         subprocess.run(["ln", "-s", str(ROOT / read), str(out / read)], check=True)
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
     plain = ["-D", f"html_theme={THEME}", "-D", "html_copy_source=0"]
