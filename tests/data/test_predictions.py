@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
 from torch.testing import assert_close
@@ -70,3 +71,36 @@ def test_columns_of_predictions_leave_the_features_in_order() -> None:
     only = replace(data, x=x[:, [1, 3]], x_test=x[:0, [1, 3]], columns=tuple(TWO))
     with pytest.raises(ValueError, match="no other column"):
         split_predictions(replace(only, missing=None, offsets=()))
+
+
+def table(**columns: list[float]) -> fl.Dataset:
+    frame = {"age": [5.0, 6.0, 7.0, 8.0], "kind": ["n", "y", "n", "y"], **columns}
+    return fl.from_frame(pd.DataFrame(frame), label="kind")
+
+
+@each_of(
+    "columns, sentence",
+    [
+        (
+            {"prediction:n": [0.7] * 4, "prediction:y": [0.7] * 4},
+            "an example add up to 1.4",
+        ),
+        (
+            {"prediction:n": [0.7] * 4, "prediction:z": [0.3] * 4},
+            "predictions of 'z', which",
+        ),
+    ],
+)
+def test_columns_of_one_value_and_of_unknown_classes_are_read(
+    columns: dict[str, list[float]], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        split_predictions(table(**columns))
+
+
+def test_predictions_of_test_examples_are_checked() -> None:
+    data = table(**{"prediction:n": [0.7] * 4, "prediction:y": [0.3] * 4})
+    wrong = data.x[:1].clone()
+    wrong[:, [name.startswith("prediction") for name in data.columns]] += 0.2
+    with pytest.raises(ValueError, match=r"of an example add up to 1\.4"):
+        split_predictions(replace(data, x_test=wrong, y_test=data.y[:1]))

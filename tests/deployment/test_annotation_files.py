@@ -137,7 +137,8 @@ def test_a_mask_has_the_size_and_the_labels_of_its_image(
 
 def test_hostile_masks_are_refused_and_never_followed(tmp_path: Path) -> None:
     queue = make_site(tmp_path)
-    masks = write_mask(tmp_path / "masks", "elsewhere.png")
+    masks = tmp_path / "masks"
+    masks.mkdir()
     secret = write_mask(tmp_path / "secret", "mask.png") / "mask.png"
     (masks / "scan-1.png").symlink_to(secret)
     (masks / "scan-0.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"no chunk" * 9)
@@ -282,4 +283,21 @@ def test_an_annotator_has_one_annotation_of_an_example(tmp_path: Path) -> None:
     masks = write_mask(tmp_path / "masks", "scan-1.png")
     assert take(queue, masks).recorded == 1
     assert take(queue, masks).recorded == 0
+    assert open_rows(queue) == [3, 1, 0]
+
+
+def test_an_annotation_of_no_example_is_named_and_changes_nothing(tmp_path: Path) -> None:
+    queue = make_site(tmp_path)
+    masks = write_mask(tmp_path / "masks", "scan-1.png")
+    write_mask(masks, "scan-l3.png")
+    taken = take(queue, masks)
+    (why,) = taken.refused
+    assert why.startswith(
+        "scan-l3.png has the name of no example of this site; did you mean"
+    )
+    image = {**IMAGES[1], "id": 9, "file_name": "pt4.png"}
+    box = {"image_id": 9, "category_id": 7, "bbox": [0, 0, 1, 1]}
+    taken = take(queue, write_coco(tmp_path, images=[image], annotations=[box]))
+    (why,) = taken.refused
+    assert why.startswith("the image 'pt4.png' has the name of no example of this site")
     assert open_rows(queue) == [3, 1, 0]

@@ -11,13 +11,10 @@ import torch
 from torch import Tensor
 
 from fallow.core.refusal import explain_errors
+from fallow.data.predictions import find_tolerance
 
 OutputKind = Literal["probabilities", "logits"]
 OUTPUT_KINDS: tuple[OutputKind, ...] = ("probabilities", "logits")
-TOLERANCE = 0.02
-"""Tolerance of the sum of probabilities, which may be rounded to two digits."""
-PER_CLASS = 0.005
-"""Rounding error of each probability; many classes may add up to more than the tolerance."""
 ROUNDING = 1e-4
 """Tolerance of negative probabilities, for rounding errors."""
 
@@ -115,7 +112,7 @@ def _recognize_outputs(rows: Tensor, what: str) -> OutputKind:
         return "logits"
     is_negative = (rows < -ROUNDING).any(1)
     sums = rows.double().sum(1)
-    tolerance = max(TOLERANCE, PER_CLASS * rows.shape[1]) + ROUNDING
+    tolerance = find_tolerance(rows.shape[1]) + ROUNDING
     is_simplex = ((sums - 1).abs() <= tolerance) & ~is_negative
     if bool(is_simplex.all()):
         return "probabilities"

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from fallow.data.dataset import Dataset
+from fallow.core.suggestions import nearest
+from fallow.data.dataset import DONE, Dataset
 
 PREFIX = "prediction:"
 """Start of the name of a column with the probability of a class."""
 UNCERTAINTY = "uncertainty"
 """Name of a column with the uncertainty of a prediction, from 0 to 1."""
+ROUNDING = 1e-4
+"""Rounding error of a sum in single precision."""
 PREDICTIONS = "predictions"
 """Name of an array with the probabilities of all classes, (n, k)."""
-ROUNDING = 0.01
-"""Largest difference between 1 and the sum of the probabilities of an example."""
+
+
+def find_tolerance(classes: int) -> float:
+    """Return the largest difference between 1 and the sum of probabilities of two digits.
+
+    >>> find_tolerance(2), find_tolerance(10)
+    (0.02, 0.05)
+    """
+    return max(0.02, 0.005 * classes)
 
 
 def is_prediction(column: str) -> bool:
@@ -29,11 +39,19 @@ def is_prediction(column: str) -> bool:
     return column.startswith(PREFIX) or column == UNCERTAINTY
 
 
-def read_predictions(columns: Sequence[str], values: Tensor) -> Tensor:
+def name_row(row: int) -> str:
+    """Return the number of a row as people count."""
+    return f"row {row + 1}"
+
+
+def read_predictions(
+    columns: Sequence[str], values: Tensor, describe: Callable[[int], str] = name_row
+) -> Tensor:
     """Return the class probabilities of given predictions.
 
     columns: names of k columns; values: (n, k) -> (n, k) float64, or (n, 2) for an uncertainty u,
-    whose margin is 1 - u.  Raises ValueError, with the row, for values that are no probabilities.
+    whose margin is 1 - u.  Raises ValueError for values that are no probabilities, with what
+    ``describe`` says of the row.
 
     >>> read_predictions(["uncertainty"], torch.tensor([[0.5]]))
     tensor([[0.7500, 0.2500]], dtype=torch.float64)
@@ -53,27 +71,43 @@ def read_predictions(columns: Sequence[str], values: Tensor) -> Tensor:
     if bool(is_outside.any()):
         row, at = is_outside.nonzero()[0].tolist()
         raise ValueError(
-            f"column {columns[at]!r} is {float(shares[row, at]):g} in row {row + 1}; "
+            f"column {columns[at]!r} is {float(shares[row, at]):g} in {describe(row)}; "
             "predictions are numbers from 0 to 1 without empty cells"
         )
     if columns[0] == UNCERTAINTY:
         return torch.cat([1 - shares / 2, shares / 2], dim=1)
     total = shares.sum(1)
-    is_wrong = (total - 1).abs() > ROUNDING
+    is_wrong = (total - 1).abs() > find_tolerance(len(columns)) + ROUNDING
     if bool(is_wrong.any()):
         row = int(is_wrong.nonzero()[0])
         raise ValueError(
-            f"the columns {PREFIX}CLASS of row {row + 1} add up to {float(total[row]):g}; "
+            f"the columns {PREFIX}CLASS of {describe(row)} add up to {float(total[row]):g}; "
             "probabilities of an example add up to 1"
         )
     return shares / total[:, None]
+
+
+def check_predicted_classes(columns: Sequence[str], classes: Sequence[str]) -> None:
+    """Raise ValueError for a column with predictions of an unknown class.
+
+    Any class may be predicted where the only label is `DONE`.
+    """
+    for column in columns:
+        named = column.removeprefix(PREFIX)
+        if column == UNCERTAINTY or list(classes) in ([], [DONE]) or named in classes:
+            continue
+        raise ValueError(
+            f"column {column!r} has predictions of {named!r}, which is not one of the classes"
+            f"{nearest(named, list(classes))}"
+        )
 
 
 def split_predictions(dataset: Dataset) -> tuple[Dataset, Tensor | None]:
     """Return the dataset without its columns of predictions, and the predictions.
 
     These are class probabilities of the training examples, (n, k) float64, or None without such
-    columns.
+    columns. Raises ValueError for a column of an unknown class, and for values that are no
+    probabilities, also of test examples.
     """
     names = [column for column in dataset.columns if is_prediction(column)]
     if not names:
@@ -83,8 +117,9 @@ def split_predictions(dataset: Dataset) -> tuple[Dataset, Tensor | None]:
         raise ValueError(
             f"{dataset.name} has predictions and no other column; add features"
         )
+    check_predicted_classes(names, dataset.classes)
     at_predictions = [at for at, name in enumerate(dataset.columns) if name in names]
-    values = dataset.x[:, at_predictions].double()
+    values = torch.cat([dataset.x, dataset.x_test])[:, at_predictions].double()
     offsets = dataset.offsets
     if offsets:
         values = values + torch.tensor(offsets, dtype=torch.float64)[at_predictions]
@@ -105,4 +140,10 @@ def split_predictions(dataset: Dataset) -> tuple[Dataset, Tensor | None]:
         offsets=offsets,
         missing=missing,
     )
-    return features, read_predictions(names, values)
+
+    def describe(row: int) -> str:
+        if dataset.ids is not None and row < len(dataset.ids):
+            return f"example {dataset.ids[row]!r}"
+        return "an example"
+
+    return features, read_predictions(names, values, describe)[: len(dataset.x)]

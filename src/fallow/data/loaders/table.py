@@ -43,6 +43,7 @@ from fallow.data.loaders.text_rules import (
     warn_of_lost_digits,
 )
 from fallow.data.loaders.units import FEWEST_ROWS, Sites, warn_of_units
+from fallow.data.predictions import is_prediction
 from fallow.data.reading import (
     ColumnRead,
     Finding,
@@ -394,6 +395,7 @@ def _recognize_columns(
             must=name in options.columns,
             marks=marks.of(name),
             merge=options.merge,
+            keeps_constant=is_prediction(name),
         )
         columns.append(recognize_column(column_cells, setting))
         del column_cells

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path, PurePath
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,13 @@ HasAnnotation = Callable[[int], bool]
 """Whether an example has an annotation; raises ValueError for one that does not suit it."""
 
 
+class Annotations(NamedTuple):
+    """Annotations in files, and the names of those that belong to no example of the site."""
+
+    exist: HasAnnotation
+    unknown: list[str]
+
+
 def import_annotations(
     ledger: Ledger,
     schema: Schema,
@@ -65,8 +72,8 @@ def import_annotations(
     PNG mask for each, in the order of their names; or a box in one of its images. ``names`` are
     the labels. ``annotator``, ``partial``, ``dry_run`` and
     ``tool``, which has its own names of examples, are those of `import_labels`. An example without
-    annotation remains open. Raises ValueError for a study with other labels, and for a file that
-    cannot be read.
+    annotation remains open; an annotation with the name of no example is refused. Raises ValueError
+    for a study with other labels, and for a file that cannot be read.
     """
     if not schema.is_done_only:
         raise ValueError(
@@ -77,20 +84,26 @@ def import_annotations(
         raise ValueError("name each label of the annotations once, in the order of numbers")
     stems = _list_stems(rows, tool)
     read = _read_masks if path.is_dir() else _read_coco
-    has_annotation = read(path, rows, stems, names)
+    annotations = read(path, rows, stems, names)
     done: list[int] = []
     refused: list[str] = []
+    for name in annotations.unknown:
+        refused.append(
+            f"{name} has the name of no example of this site{nearest(name, stems)}"
+        )
+    wrong: list[str] = []
     n_open = 0
     for task in ledger.tasks(state="open"):
         if any(answer.annotator == annotator for answer in task.answers):
             continue
         n_open += 1
         try:
-            if has_annotation(task.row):
+            if annotations.exist(task.row):
                 done.append(task.row)
         except ValueError as error:
-            refused.append(f"example {rows.ids[task.row]!r}: {error}")
-    empty = n_open - len(done) - len(refused)
+            wrong.append(f"example {rows.ids[task.row]!r}: {error}")
+    empty = n_open - len(done) - len(wrong)
+    refused += wrong
     if dry_run:
         return Imported(recorded=len(done), same=0, empty=empty, refused=tuple(refused))
     if refused and not partial:
@@ -159,8 +172,19 @@ def _check_size(size: tuple[int, int], rows: SiteRows, row: int) -> None:
 
 def _read_masks(
     folder: Path, rows: SiteRows, stems: Sequence[str], names: Sequence[str]
-) -> HasAnnotation:
-    """Return a function that checks the mask of an example in a folder."""
+) -> Annotations:
+    """Return the masks in a folder, which are checked for each example."""
+    known = set(stems)
+    unknown: list[str] = []
+    for entry in sorted(folder.iterdir()):
+        if entry.name.endswith((MASK, *SUFFIXES)):
+            stem = _find_stem(entry.name)
+        elif rows.each is not None and entry.is_dir():
+            stem = entry.name
+        else:
+            continue
+        if stem not in known:
+            unknown.append(entry.name)
 
     def has_annotation(row: int) -> bool:
         files = [folder / f"{stems[row]}{suffix}" for suffix in (MASK, *SUFFIXES)]
@@ -184,7 +208,7 @@ def _read_masks(
             _check_labels(_read_mask(mask, folder, rows, row), names)
         return True
 
-    return has_annotation
+    return Annotations(has_annotation, unknown)
 
 
 def _read_mask(
@@ -303,8 +327,8 @@ class Coco(TypedDict):
 
 def _read_coco(
     path: Path, rows: SiteRows, stems: Sequence[str], names: Sequence[str]
-) -> HasAnnotation:
-    """Return a function that checks the boxes of an example in a COCO file.
+) -> Annotations:
+    """Return the boxes in a COCO file, which are checked for each example.
 
     A case has boxes if one of its images has.
     """
@@ -312,10 +336,10 @@ def _read_coco(
         of_image = _read_coco(path, rows.each, list(map(_find_stem, rows.each.ids)), names)
 
         def has_boxes(case: int) -> bool:
-            checked = [of_image(row) for row in rows.of_case[case]]
+            checked = [of_image.exist(row) for row in rows.of_case[case]]
             return any(checked)
 
-        return has_boxes
+        return Annotations(has_boxes, of_image.unknown)
     with explain_errors(f"{path} cannot be read (", after="); check the path", of=OSError):
         content = read_named(path, MOST_BYTES)
     with explain_errors(f"{path.name} is no COCO file: "):
@@ -338,7 +362,12 @@ def _read_coco(
             _check_box(box, image, label_of, names)
         return True
 
-    return has_annotation
+    known = set(stems)
+    unknown = []
+    for stem, image in images.items():
+        if image["id"] in boxes_of and stem not in known:
+            unknown.append(f"the image {image['file_name']!r}")
+    return Annotations(has_annotation, unknown)
 
 
 def _parse_coco(content: bytes) -> Coco:

@@ -41,7 +41,13 @@ from fallow.data.loaders.text_rules import (
     warn_of_unknown_names,
 )
 from fallow.data.loaders.units import warn_of_units
-from fallow.data.predictions import PREDICTIONS, PREFIX, is_prediction, read_predictions
+from fallow.data.predictions import (
+    PREDICTIONS,
+    PREFIX,
+    check_predicted_classes,
+    is_prediction,
+    read_predictions,
+)
 from fallow.data.reading import ColumnRead
 from fallow.deployment.schema import LARGEST, Column, Schema
 from fallow.deployment.site.pictures import (
@@ -405,6 +411,7 @@ def _read_predictions(
     names = _list_predictions(table, schema)
     if not names:
         return None
+    check_predicted_classes(names, schema.classes)
     columns = [_encode_column(Column(name), table, is_whole, notes) for name in names]
     return read_predictions(names, torch.cat(columns, dim=1)[torch.from_numpy(is_whole)])
 
