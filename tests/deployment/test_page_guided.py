@@ -73,6 +73,8 @@ def test_the_plan_leaves_a_random_share_without_predictions_and_is_agreed_on() -
         ValueError, match=r"guided_share is 0.9, .* evaluation_fraction is 0.1"
     ):
         agreed("strategy=entropy", "evaluation_fraction=0.1", plan=plan)
+    with pytest.raises(ValueError, match=r"guided_share is 0.9, but training=none has no"):
+        agreed("strategy=random", "training=none", "encoder=identity", plan=plan)
 
 
 def test_only_guided_examples_keep_their_likeliest_classes() -> None:

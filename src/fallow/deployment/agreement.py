@@ -173,6 +173,11 @@ class Agreement:
                 f"examples, and evaluation_fraction is {self.config.evaluation_fraction:g}, whose "
                 "estimate needs them; omit one"
             )
+        if self.plan.guided_share and is_untrained(self.config):
+            raise ValueError(
+                f"federation.guided_share is {self.plan.guided_share:g}, but training="
+                f"{self.config.training} has no model that predicts classes; omit it"
+            )
         if self.plan.guided_share and self.config.evaluation_fraction:
             raise ValueError(
                 f"federation.guided_share is {self.plan.guided_share:g}, which influences labels, and "

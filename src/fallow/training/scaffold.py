@@ -96,7 +96,7 @@ class Scaffold(StepTraining):
         c: Values = {"w": variate, "stats": state["stats"][:0]}
         ask.fit(self.local_training_config, "local", None, **c)
         total = ask.sum(self.upload)
-        share = total["labeled"] / len(ask.cohort)
+        share = total["has_labels"] / len(ask.cohort)
         n_sites = (share * len(ask.channel.sites)).clamp_min(1)
         change = (total["change"] / n_sites).to(variate.dtype)
         return {**average(total, state), "variate": variate + change}
@@ -113,7 +113,7 @@ class Scaffold(StepTraining):
         returns=lambda self: {
             **model_fields(self),
             "change": Real("weights"),
-            "labeled": Indicator(),
+            "has_labels": Indicator(),
         },
     )
     def upload(self, view: View) -> Values:
@@ -121,7 +121,7 @@ class Scaffold(StepTraining):
         return {
             **contribution(view, self.bn),
             "change": view.memory["own/change"]["w"].double(),
-            "labeled": float(len(view.labels) > 0),
+            "has_labels": float(len(view.labels) > 0),
         }
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:

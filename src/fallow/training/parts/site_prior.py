@@ -30,9 +30,10 @@ def estimate_shares(p: Tensor, common: Tensor) -> Tensor:
     p: (m, S, C) class probabilities of its examples, one-hot where a label is known;
     common: (S, C) class shares over all sites.
 
-    >>> p = torch.tensor([[[0.8, 0.2]]]).expand(200, 1, 2)
-    >>> estimate_shares(p, torch.tensor([[0.5, 0.5]])).round(decimals=1).tolist()
-    [[1.0, 0.0]]
+    >>> import torch
+    >>> p = torch.tensor([[[0.8, 0.2]]]).double().expand(200, 1, 2)
+    >>> estimate_shares(p, torch.tensor([[0.5, 0.5]])).round(decimals=2)
+    tensor([[0.9400, 0.0600]], dtype=torch.float64)
     >>> estimate_shares(p[:0], torch.tensor([[0.5, 0.5]])).tolist()
     [[0.5, 0.5]]
     """
