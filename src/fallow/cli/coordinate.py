@@ -198,6 +198,8 @@ def _write_sheet(example: Path, schema: Schema, ids: str, page: Path) -> str:
     from fallow.data.sheet import build_sheet
     from fallow.report.sheet import write_sheet
 
+    if schema.is_done_only:
+        return f"{example} has no data sheet, which needs labels."
     is_table = schema.kind == "table"
     try:
         dataset = open_dataset(

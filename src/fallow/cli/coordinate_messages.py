@@ -18,6 +18,7 @@ from fallow.core.wording import show_count, show_part
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.coordinator.labels import Ended
+from fallow.experiment.methods import is_untrained
 from fallow.report.live import (
     WORDS,
     LiveStatus,
@@ -219,6 +220,12 @@ def after_init(coordinator_folder: CoordinatorFolder, host: str | None) -> list[
             f"If sites are on other machines, delete {folder} and give --host, the name "
             "of this machine in their network."
         )
+    tests: list[str] = []
+    if not is_untrained(agreed.config):
+        tests = [
+            "(test.csv: other examples, all with labels; without test examples there are "
+            "no scores)"
+        ]
     lines += [
         f"Wrote {folder / 'study.toml'}: check it, add units and limits of columns if "
         "needed, and have every site agree.",
@@ -226,10 +233,10 @@ def after_init(coordinator_folder: CoordinatorFolder, host: str | None) -> list[
         f"status {folder}",
         *_about_named_code(agreed),
         f"Send it to the sites ({', '.join(agreed.sites)}). Each runs:",
-        f"  fallow site init SITE --study study.toml --name {agreed.sites[0]} --data rows.csv "
-        f"--test test.csv{_address_option(agreed, host, port)}{_allow_options(agreed)}",
-        "(test.csv: other examples, all with labels; without test examples there are "
-        "no scores)",
+        f"  fallow site init SITE --study study.toml --name {agreed.sites[0]} --data rows.csv"
+        f"{' --test test.csv' if tests else ''}{_address_option(agreed, host, port)}"
+        f"{_allow_options(agreed)}",
+        *tests,
         "and sends you its join.json. Then:",
         f"  fallow coordinate admit {folder} join.json ...",
         f"  fallow coordinate start {folder}",
