@@ -251,3 +251,19 @@ def test_arrays_bring_embeddings_with_predictions(tmp_path: Path) -> None:
         np.savez(file, x=x, predictions=wrong)
         with pytest.raises(ValueError, match="give the probabilities of each class"):
             read_rows(file, schema)
+
+
+def test_a_folder_without_labels_of_masks_is_named(
+    finished: Federation,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = finished.sites[NAMES[0]].path.parent
+    words = ["site", "import", str(folder / NAMES[0]), str(folder / "masks")]
+    monkeypatch.setattr(sys, "argv", ["fallow", *words])
+    with pytest.raises(SystemExit):
+        main()
+    assert (
+        "masks is a folder; for a folder of masks, name their labels"
+        in capsys.readouterr().err
+    )

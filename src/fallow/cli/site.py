@@ -464,6 +464,10 @@ def import_(
     from fallow.deployment.site.labeling_tools import find_tool
     from fallow.deployment.site.labels_io import import_labels
 
+    if labels is None and file.is_dir():
+        raise ValueError(
+            f"{file} is a folder; for a folder of masks, name their labels: --labels lesion,liver"
+        )
     if labels is not None and by != "id":
         raise ValueError(
             "--labels reads masks or boxes, for which --by has no use; omit it"
