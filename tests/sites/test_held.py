@@ -136,3 +136,25 @@ def test_secret_draws_come_from_the_sites_own_secret_where_it_has_one() -> None:
     assert torch.equal(drawn[0], torch.rand(3, generator=simulated.streams("mask", 2)))
     assert not torch.equal(drawn[0], drawn[1])
     assert torch.equal(drawn[1], drawn[2])
+
+
+def test_the_training_examples_follow_labels_that_come_leave_or_are_held_back() -> None:
+    here = site_with_labels()
+
+    def check(*rows: int) -> None:
+        assert here.labeled.tolist() == list(rows)
+        assert here.labels.tolist() == [row % 3 for row in rows]
+        assert float(here.counts.sum()) == len(rows)
+        assert here.job_weight.tolist() == pytest.approx(
+            (here.weight[list(rows)] / here.weight[list(rows)].mean()).tolist()
+        )
+
+    check(0, 1, 3, 4, 6, 7)
+    here.buy([Label(9, 0, 1)])
+    check(0, 1, 3, 4, 6, 7, 9)
+    here.leave([4])
+    check(0, 1, 3, 6, 7, 9)
+    with here.hold_back([9]):
+        check(0, 1, 3, 6, 7)
+        assert 9 in here.validation.tolist()
+    check(0, 1, 3, 6, 7, 9)

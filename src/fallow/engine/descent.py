@@ -42,7 +42,8 @@ class Descent(NamedTuple):
 class _Slot(NamedTuple):
     """A model of K sites in training: (K, d) each, (K, 0) for missing moments.
 
-    ``paces``: those of each step.
+    ``paces``: those of each step. With ``begins``, the moments m1 and m2 at the start of all sites,
+    (d,), each group of sites uses the same memory for its moments, (sites, d), which end with it.
     """
 
     w: Array
@@ -50,6 +51,7 @@ class _Slot(NamedTuple):
     m2: Array
     proximal: float
     paces: list[_Pace]
+    begins: tuple[Array, Array] | None = None
 
 
 def descend(
@@ -59,11 +61,13 @@ def descend(
     w_t: TrainState,
     descents: Sequence[Descent],
     epochs: Sequence[EpochLines],
+    are_moments_kept: bool = True,
 ) -> dict[str, TrainState]:
     """Return the slots of K sites after epochs of the ``descents``.
 
-    Up to rounding, these are the steps of `fallow.engine.optimize.step` along the gradient,
-    in place on a copy. Products use one thread, because they are small.
+    Moments that nobody needs afterwards may have any value. Up to rounding, these are the steps of
+    `fallow.engine.optimize.step` along the gradient, in place on a copy. Products use one thread,
+    because they are small.
     """
     active_jobs = epochs[0].frame.active_jobs
     batch = epochs[0].rows.shape[1]
@@ -84,14 +88,23 @@ def descend(
         for lines in epochs:
             paces += _paces(opt, ended.t, lines)
             ended = ended._replace(t=ended.t + lines.frame.steps)
-        ended = ended._replace(w=ended.w.clone(), m1=ended.m1.clone(), m2=ended.m2.clone())
+        ended = ended._replace(w=ended.w.clone())
+        moments = (ended.m1, ended.m2)
+        begins = None
+        if not are_moments_kept and all(is_shared(part) for part in moments):
+            begins = (ended.m1[0].numpy(), ended.m2[0].numpy())
+            m1, m2 = (part.new_empty(len(groups[0]), part.shape[1]) for part in moments)
+        else:
+            m1, m2 = (part.clone() for part in moments)
+            ended = ended._replace(m1=m1, m2=m2)
         slots.append(
             _Slot(
                 w=ended.w.numpy(),
-                m1=ended.m1.numpy(),
-                m2=ended.m2.numpy(),
+                m1=m1.numpy(),
+                m2=m2.numpy(),
                 proximal=descent.proximal,
                 paces=paces,
+                begins=begins,
             )
         )
         result[descent.slot] = ended
@@ -99,6 +112,15 @@ def descend(
     with _controller().limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
         _run(network, opt, groups, slots, w.numpy(), batch, steps)
     return result
+
+
+def is_shared(part: Tensor) -> bool:
+    """Return whether a part (K, d) of a model is the same memory for all sites.
+
+    >>> is_shared(torch.zeros(4).expand(3, 4)), is_shared(torch.zeros(3, 4))
+    (True, False)
+    """
+    return part.stride(0) == 0 or part.numel() == 0
 
 
 @cache
@@ -165,6 +187,9 @@ def _run(
     first = 0  # site of the group
     for active_jobs in groups:
         rows_of = rows_of_groups.read(active_jobs)
+        for slot in slots:
+            if slot.begins is not None:
+                slot.m1[:], slot.m2[:] = slot.begins
         for number, step in enumerate(steps):
             # sites run out of examples one by one in an epoch; the others are a prefix
             last = min(first + len(active_jobs), step.k)
@@ -178,6 +203,9 @@ def _run(
             g = all_g[: last - first]
             scratch = all_scratch[: last - first]
             for slot in slots:
+                of_moments = of_group
+                if slot.begins is not None:
+                    of_moments = slice(0, last - first)
                 w = slot.w[of_group]
                 workspace.write_gradient(
                     w, taken, step.y[of_group], step.share[of_group], g
@@ -190,7 +218,7 @@ def _run(
                 _move(
                     opt,
                     w,
-                    (slot.m1[of_group], slot.m2[of_group]),
+                    (slot.m1[of_moments], slot.m2[of_moments]),
                     g=g,
                     rate=pace.rate[of_group],
                     floor=pace.floor[of_group],

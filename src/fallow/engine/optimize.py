@@ -163,9 +163,13 @@ def stack(slots: Sequence[TrainState]) -> TrainState:
 def share(states: Sequence[State]) -> State:
     """Stack states; equal ones, such as the model that was sent to all, are not copied."""
     first = states[0]
-    if all(state is first for state in states):
-        return {name: first[name].expand(len(states), -1) for name in ("w", "stats")}
-    return {name: torch.stack([state[name] for state in states]) for name in ("w", "stats")}
+    result: State = {}
+    for name in ("w", "stats"):
+        if all(state[name] is first[name] for state in states):
+            result[name] = first[name].expand(len(states), -1)
+        else:
+            result[name] = torch.stack([state[name] for state in states])
+    return result
 
 
 def join(slots: Sequence[TrainState]) -> TrainState:

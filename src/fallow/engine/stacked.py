@@ -139,6 +139,7 @@ class Stacked:
                     w_t,
                     descents,
                     [lines, *others],
+                    training_config.optimizer.persist or together < len(ahead),
                 )
             else:
                 s = _steps(method, learn, s, w_t, data.batches(lines, training_config.mix))

@@ -145,8 +145,7 @@ class LocalSite:
             )
         self._seen: Tensor | SeenRows | None = None
         self._gathered: dict[str, Gathered] = {}
-        self._labeled: Tensor | None = None
-        self._classes: Tensor | None = None  # labels of classification
+        self._found: dict[str, Tensor] = {}  # until a label comes or leaves
         if self.cases is not None and self.predictions is not None:
             self.predictions = self.cases.average(self.predictions)
         self.excluded = torch.zeros(self.size, dtype=torch.bool)
@@ -234,10 +233,10 @@ class LocalSite:
 
         The same tensor is returned until a label comes or leaves.
         """
-        if self._labeled is None:
+        if "labeled" not in self._found:
             used = self.bought & ~self.is_validation & ~self.excluded
-            self._labeled = used.nonzero().squeeze(1)
-        return self._labeled
+            self._found["labeled"] = used.nonzero().squeeze(1)
+        return self._found["labeled"]
 
     @property
     def validation(self) -> Tensor:
@@ -247,12 +246,11 @@ class LocalSite:
     @property
     def labels(self) -> Tensor:
         """Return the labels of the training examples in model form."""
-        if self._classes is None:
-            labels = self.targets(self.labeled)
-            if not self.parts.classes:  # their unit may change
-                return labels
-            self._classes = labels
-        return self._classes
+        if not self.parts.classes:  # their unit may change
+            return self.targets(self.labeled)
+        if "labels" not in self._found:
+            self._found["labels"] = self.targets(self.labeled)
+        return self._found["labels"]
 
     def targets(self, rows: Tensor) -> Tensor:
         """Return labels in model form: class IDs, or numbers scaled with the agreed units."""
@@ -267,12 +265,20 @@ class LocalSite:
     @property
     def counts(self) -> Tensor:
         """Return the number of training labels of each class, (C,); (0,) for regression."""
-        return self._count(self.labels)
-
-    def _count(self, labels: Tensor) -> Tensor:
         if not self.parts.classes:
             return self.x.new_zeros(0)
-        return torch.bincount(labels, minlength=self.parts.classes).to(self.x.dtype)
+        if "counts" not in self._found:
+            counts = torch.bincount(self.labels, minlength=self.parts.classes)
+            self._found["counts"] = counts.to(self.x.dtype)
+        return self._found["counts"]
+
+    @property
+    def job_weight(self) -> Tensor:
+        """Return the weights of the training examples with mean 1, whatever those of the query."""
+        if "weight" not in self._found:
+            weight = self.weight[self.labeled]
+            self._found["weight"] = weight / weight.mean() if len(weight) else weight
+        return self._found["weight"]
 
     def _enter(self, labels: Sequence[Label]) -> None:
         """Add labels with their folds."""
@@ -334,8 +340,7 @@ class LocalSite:
 
     def _renew(self) -> None:
         """Find the training examples again, because labels or excluded examples change."""
-        self._labeled = None
-        self._classes = None
+        self._found.clear()
 
     def remember(self, name: str, state: State | None) -> None:
         """Store a state until the cycle ends; None deletes it."""
@@ -395,9 +400,6 @@ class LocalSite:
                 if slot.startswith("own/"):
                     own[slot.removeprefix("own/")] = TrainState(**state)
 
-        weight = self.weight[rows]
-        if len(rows):
-            weight = weight / weight.mean()  # mean 1, whatever the weights of the query
         pool_rows = NONE
         if training_config.mix:
             pool_rows = self._gather("pool", self.pool)
@@ -405,12 +407,12 @@ class LocalSite:
             site=self.id,
             x=self._gather("labeled", rows),
             y=labels,
-            weight=weight,
+            weight=self.job_weight,
             start=start,
             streams=streams,
             own=own,
             sent=teacher,
-            counts=self._count(labels),
+            counts=self.counts,
             u=pool_rows,
         )
 
