@@ -464,10 +464,6 @@ def import_(
     from fallow.deployment.site.labeling_tools import find_tool
     from fallow.deployment.site.labels_io import import_labels
 
-    if labels is None and file.is_dir():
-        raise ValueError(
-            f"{file} is a folder; for a folder of masks, name their labels: --labels lesion,liver"
-        )
     if labels is not None and by != "id":
         raise ValueError(
             "--labels reads masks or boxes, for which --by has no use; omit it"
@@ -478,6 +474,10 @@ def import_(
     if tool is not None:
         reader = find_tool(tool, result.settings.names)
     schema = result.agreement.schema
+    if labels is None and schema.is_done_only and file.is_dir():
+        raise ValueError(
+            f"{file} is a folder; for a folder of masks, name their labels: --labels lesion,liver"
+        )
     with closing(result.open_ledger()) as ledger:
         if labels is not None:
             taken = import_annotations(
