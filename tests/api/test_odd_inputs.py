@@ -647,6 +647,15 @@ def test_a_world_may_be_made_from_a_name_or_a_path_and_then_holds_the_data_set(
     assert (fewer.dataset, fewer.sites) == (named.dataset, 3)
 
 
+def test_a_run_reads_a_path_with_the_options_of_loading(tmp_path: Path) -> None:
+    path = tmp_path / "small.csv"
+    path.write_text("a;y\n" + "".join(f"{i % 3},5;{'xy'[i % 2]}\n" for i in range(8)))
+    run = fl.run(path, label="y", decimal=",", sites=1, cycles=0)  # 6 training examples
+    assert run.config.sites == 1
+    with pytest.raises(ValueError, match="has no column 'z'"):
+        fl.run(path, label="z", sites=1)
+
+
 @pytest.mark.parametrize(
     ("sites", "words"),
     [

@@ -89,7 +89,8 @@ def run(
     Parameters
     ----------
     federation : Federation, Dataset, str or Path
-        Federated dataset, or a dataset, or the name or path of one.
+        Federated dataset, or a dataset, or the name or path of one.  A path is read with the options
+        of `fallow.load` among ``settings``, such as ``label="outcome"``.
     strategy : query strategy, class or str
         Query strategy, such as ``fl.AHFAL(tau=15)`` or ``"ahfal:tau=15"``.  Default: that of
         ``config``, otherwise random sampling.

@@ -13,11 +13,13 @@ import numpy as np
 import torch
 
 from fallow import strategies
+from fallow.api.datasets import load
 from fallow.api.federation import Federation
 from fallow.api.objects import ParsedObjects
 from fallow.configs.defaults import check_specified, default_training
 from fallow.configs.find import find_config
 from fallow.core.build import find
+from fallow.core.load_options import NAMES
 from fallow.core.names import BUILT_IN, lend
 from fallow.data import Dataset
 from fallow.settings.config import OF_FILES, ExperimentConfig, config_from
@@ -65,7 +67,11 @@ def read_request(
         If a setting is unknown (the message suggests the closest one) or its value is invalid.
     """
     collected = ParsedObjects()
-    request = _read_federation(federation)
+    options: dict[str, Any] = {}
+    if isinstance(federation, str | Path):
+        options = {name: settings[name] for name in NAMES if settings.get(name) is not None}
+        settings = {name: value for name, value in settings.items() if name not in options}
+    request = _read_federation(federation, options, settings)
     words: dict[str, Any] = {}
     dataset = None
     if request is not None:
@@ -142,11 +148,16 @@ def _check_data_settings(
 
 def _read_federation(
     data: Federation | Dataset | str | Path | None,
+    options: Mapping[str, Any],
+    settings: Mapping[str, Any],
 ) -> Federation | None:
+    """Return a federated dataset; a file is read with these options of `fallow.load`."""
     if data is None or isinstance(data, Federation):
         return data
-    if isinstance(data, Dataset | str | Path):
-        return Federation(data)
+    if isinstance(data, str | Path):
+        data = load(data, **options)
+    if isinstance(data, Dataset):
+        return Federation(data, settings.get("partition"), settings.get("sites"))
     if _is_table(data):
         raise ValueError(OF_A_TABLE)
     raise ValueError(
