@@ -737,10 +737,12 @@ def test_a_script_that_gives_no_limit_takes_what_one_run_asks_for(
         "Label budget: 10, the number that one run of the study requests if all sites have"
     )
     assert line in " ".join(out.split())
+    assert 'Write address = "host:port" of the coordinator into' in out
     assert SiteFolder.open(tmp_path / "again").settings.limit == 10
     words[2] = "limited"
-    code, out, _ = begun(*words, "--limit", "7")
+    code, out, _ = begun(*words, "--limit", "7", "--address", "hub.example:9092")
     assert code == 0 and "Label budget:" not in out
+    assert "address =" not in out
     assert SiteFolder.open(tmp_path / "limited").settings.limit == 7
 
 

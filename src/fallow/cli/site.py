@@ -239,9 +239,18 @@ def init(
             f"  the digest of the study is {result.digest}",
             f"  the fingerprint of your keys is {result.fingerprint}",
             f"Keep {folder / 'keys'} secret, and back up the whole folder.",
+            *_ask_for_address(made),
             f"Then: fallow site start {folder}",
         ],
     )
+
+
+def _ask_for_address(made: SiteFolder) -> list[str]:
+    """Return what to add to ``site.toml`` if the address of the coordinator was not given."""
+    if made.settings.address is not None:
+        return []
+    settings = made.path / "site.toml"
+    return [f'Write address = "host:port" of the coordinator into {settings} (--address).']
 
 
 @site.command()
