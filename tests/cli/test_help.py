@@ -10,6 +10,8 @@ import pytest
 from rich.text import Text
 
 from fallow.cli.app import build_command
+from fallow.deployment.agreement import Bounds
+from fallow.deployment.answer_plan import AnswerPlan
 from fallow.deployment.declared import list_declared
 from fallow.deployment.descriptions import FEDERATION, SITE, as_help
 from fallow.deployment.site.settings import Settings
@@ -85,7 +87,8 @@ def list_help(path: str) -> dict[str, str]:
     ("path", "meanings", "least"),
     [
         ("site init", SITE, 12),
-        ("coordinate init", FEDERATION, 9),
+        ("coordinate init", FEDERATION, 8),
+        ("coordinate init", AnswerPlan.DESCRIPTIONS, 6),
         ("compare", MEANINGS, 6),
         ("run", MEANINGS, 5),
     ],
@@ -101,7 +104,8 @@ def test_an_option_that_sets_a_setting_has_its_description(
 
 
 def test_files_have_the_descriptions_of_options() -> None:
-    for kind, meanings in ((Settings, SITE), (Parties, FEDERATION)):
+    agreed = {**FEDERATION, **Bounds.DESCRIPTIONS, **AnswerPlan.DESCRIPTIONS}
+    for kind, meanings in ((Settings, SITE), (Parties, agreed)):
         declared = {setting.field: setting.description for setting in list_declared(kind)}
         assert declared == meanings
     assert HTTPS in FEDERATION["transport"]

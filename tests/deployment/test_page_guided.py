@@ -68,7 +68,7 @@ def test_the_plan_leaves_a_random_share_without_predictions_and_is_agreed_on() -
     with pytest.raises(
         ValueError, match=r"guided_share is 0.9, but the labels are not classes"
     ):
-        plan.check_task(len(DOSE.classes))
+        agreed(plan=plan, schema=DOSE)
     with pytest.raises(
         ValueError, match=r"guided_share is 0.9, .* evaluation_fraction is 0.1"
     ):

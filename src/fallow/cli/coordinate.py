@@ -16,6 +16,7 @@ from fallow.cli.arguments import check_arguments
 from fallow.cli.stop import stopped_by_signals
 from fallow.cli.terminal import print_lines
 from fallow.core.optional import check_full_install
+from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.folders import check_coordinator
 from fallow.privacy.settings import Sums
 from fallow.storage.errors import Stopped
@@ -47,6 +48,7 @@ Folder = Annotated[
 
 @coordinate.command()
 @opt.shows("fallow.cli.objects:NewFederation")
+@opt.takes_settings("plan", AnswerPlan, AnswerPlan.DESCRIPTIONS)
 def init(
     folder: of.FolderToCreate,
     config: of.ExperimentConfig,
@@ -74,12 +76,7 @@ def init(
     patience: of.Patience = "7d",
     deadline: of.Deadline = "14d",
     guideline: of.Guideline = None,
-    answers: of.Answers = 1,
-    double_share: of.DoubleShare = 0.0,
-    decided_by: of.DecidedBy = "majority",
-    send_agreement: of.SendAgreement = False,
-    checked_labels: of.CheckedLabels = 0,
-    guided_share: of.GuidedShare = 0.0,
+    plan: AnswerPlan = SINGLE,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -95,7 +92,6 @@ def init(
     from fallow.cli.objects import NewFederation
     from fallow.configs.defaults import check_specified
     from fallow.deployment.agreement import Timeouts, read_guideline
-    from fallow.deployment.answer_plan import AnswerPlan
     from fallow.deployment.building import with_secure_sums
     from fallow.deployment.coordinator.folder import CoordinatorFolder, Server, StudyPlan
     from fallow.deployment.schema import schema_of
@@ -145,7 +141,7 @@ def init(
     guidelines = None
     if guideline is not None:
         guidelines = read_guideline(guideline)
-    plan = StudyPlan(
+    study = StudyPlan(
         name=name or folder.resolve().name,
         config=chosen,
         schema=schema,
@@ -154,14 +150,7 @@ def init(
         waits=waits,
         guideline=guidelines,
         transport=transport,
-        plan=AnswerPlan(
-            answers=answers,
-            double_share=double_share,
-            decided_by=decided_by,
-            send_agreement=send_agreement,
-            checked_labels=checked_labels,
-            guided_share=guided_share,
-        ),
+        plan=plan,
     )
     server = Server(
         certificate=certificate,
@@ -170,7 +159,7 @@ def init(
         clients=clients,
         behind_proxy=behind_proxy,
     )
-    made = CoordinatorFolder.create(folder, plan, address, host or (), server)
+    made = CoordinatorFolder.create(folder, study, address, host or (), server)
     result = NewFederation(
         folder=str(folder),
         study=str(folder / "study.toml"),

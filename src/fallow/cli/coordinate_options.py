@@ -114,14 +114,3 @@ Guideline = Annotated[
         help=as_help(FEDERATION["guideline"], "part of the study agreement"),
     ),
 ]
-Answers = Annotated[int, typer.Option(help=as_help(FEDERATION["answers"]))]
-DoubleShare = Annotated[float, typer.Option(help=as_help(FEDERATION["double_share"]))]
-DecidedBy = Annotated[
-    Literal["majority", "first", "median", "dawid-skene"],
-    typer.Option(help=as_help(FEDERATION["decided_by"])),
-]
-SendAgreement = Annotated[
-    bool, typer.Option("--send-agreement", help=as_help(FEDERATION["send_agreement"]))
-]
-CheckedLabels = Annotated[int, typer.Option(help=as_help(FEDERATION["checked_labels"]))]
-GuidedShare = Annotated[float, typer.Option(help=as_help(FEDERATION["guided_share"]))]

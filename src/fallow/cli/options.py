@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeVar,
+    cast,
+    get_args,
+    get_type_hints,
+)
 
 import typer
 from rich.console import Console
@@ -167,19 +175,58 @@ def reads_data(
     names: Sequence[str] = tuple(OPTIONS), meanings: Mapping[str, str] = MEANINGS
 ) -> Callable[[Command], Command]:
     """Replace the parameter ``loading`` of a command by an option for each of some `LoadOptions`."""
+
+    def list_given(chosen: Loading) -> Loading:
+        return {name: value for name, value in chosen.items() if value not in (None, False)}
+
     options = [_declare_option(name, as_help(meanings[name])) for name in names]
+    return _replace_parameter("loading", options, list_given)
+
+
+def takes_settings(
+    parameter: str, kind: type, meanings: Mapping[str, str]
+) -> Callable[[Command], Command]:
+    """Replace a parameter of a command by an option for each field of its dataclass.
+
+    Parameters
+    ----------
+    parameter : str
+        Parameter of the command, an instance of the dataclass.
+    kind : type
+        The dataclass; all its fields have defaults.
+    meanings : mapping
+        Descriptions of the fields.
+    """
+    hints = get_type_hints(kind)
+    options: list[inspect.Parameter] = []
+    for field in fields(kind):
+        option = typer.Option(flag_of(field.name), help=as_help(meanings[field.name]))
+        options.append(
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=Annotated[hints[field.name], option],
+            )
+        )
+    return _replace_parameter(parameter, options, lambda chosen: kind(**chosen))
+
+
+def _replace_parameter(
+    replaced: str, options: Sequence[inspect.Parameter], build: Callable[[Loading], Any]
+) -> Callable[[Command], Command]:
+    """Replace a parameter of a command by options, from whose values ``build`` builds its value."""
 
     def declare(command: Command) -> Command:
         signature = inspect.signature(command, eval_str=True)
         shown = [p.replace(kind=p.KEYWORD_ONLY) for p in signature.parameters.values()]
-        at = [parameter.name for parameter in shown].index("loading")
+        at = [parameter.name for parameter in shown].index(replaced)
         shown[at : at + 1] = options
 
         @functools.wraps(command)
         def read(**values: Any) -> None:  # Any: values of all parameters, from typer
-            chosen = {name: values.pop(name) for name in names}
-            loading = {name: v for name, v in chosen.items() if v not in (None, False)}
-            command(loading=loading, **values)
+            chosen = {option.name: values.pop(option.name) for option in options}
+            command(**{replaced: build(chosen)}, **values)
 
         read.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
         read.__annotations__ = {p.name: p.annotation for p in shown}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from fallow.core.names import (
 from fallow.core.refusal import explain_errors
 from fallow.core.types import SiteId
 from fallow.data import Dataset, embed_rows
-from fallow.deployment.answer_plan import SINGLE, AnswerPlan, check_budgets
+from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.folders import check_authority
 from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
@@ -98,6 +98,12 @@ class Bounds:
     farthest: Annotated[float, FACTOR] = 1000.0
     largest_share: Annotated[float, SHARE] = 0.5
     largest_ratio: Annotated[float, FACTOR] = 10.0
+    DESCRIPTIONS: ClassVar[Mapping[str, str]] = {
+        "farthest": "reject a model whose norm exceeds the usual norm by this factor",
+        "largest_share": "largest weight of a site in an average, as a share of all sites",
+        "largest_ratio": "largest weight of a site, relative to the median (from three sites on; "
+        "inf: no limit)",
+    }
 
     def __post_init__(self) -> None:
         check_limits(self, "federation.")
@@ -160,35 +166,13 @@ class Agreement:
             check_guideline(self.guideline)
         check_transport(self.transport, self.names, "federation.transport")
         check_distributions(self.distributions, self.names)
-        if self.schema.is_done_only and not is_untrained(self.config):
+        is_trained = not is_untrained(self.config)
+        if self.schema.is_done_only and is_trained:
             raise ValueError(
                 f"schema.classes is {list(self.schema.classes)}, and training "
                 f"{self.config.training} needs two classes; name them, or set training=none"
             )
-        self.plan.check_task(len(self.schema.classes))
-        check_budgets(self.plan, self.config.purchases)
-        if self.plan.checked_labels and self.config.evaluation_fraction:
-            raise ValueError(
-                f"federation.checked_labels is {self.plan.checked_labels}, which leaves out selected "
-                f"examples, and evaluation_fraction is {self.config.evaluation_fraction:g}, whose "
-                "estimate needs them; omit one"
-            )
-        if self.plan.guided_share and is_untrained(self.config):
-            raise ValueError(
-                f"federation.guided_share is {self.plan.guided_share:g}, but training="
-                f"{self.config.training} has no model that predicts classes; omit it"
-            )
-        if self.plan.guided_share and self.config.evaluation_fraction:
-            raise ValueError(
-                f"federation.guided_share is {self.plan.guided_share:g}, which influences labels, and "
-                f"evaluation_fraction is {self.config.evaluation_fraction:g}, whose estimate would "
-                "then favor the model; omit one"
-            )
-        if self.plan.send_agreement and self.config.privacy.epsilon is not None:
-            raise ValueError(
-                "federation.send_agreement is true, but alpha is sent without noise, and "
-                "privacy.epsilon promises noise; set one of them only"
-            )
+        self.plan.check_study(self.config, len(self.schema.classes), is_trained=is_trained)
         least = 1
         if self.config.privacy.secure_sum:
             least = SMALLEST

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, final
-
-import torch
+from typing import TYPE_CHECKING, Annotated, Literal, final
 
 from fallow.core.limits import Conflict, Limits, check_limits
 from fallow.core.wording import count_noun
+
+if TYPE_CHECKING:
+    import torch
+
+    from fallow.settings.config import ExperimentConfig
 
 Rule = Literal["majority", "first", "median", "dawid-skene"]
 """How the label of an example with several annotations is decided."""
@@ -43,6 +46,20 @@ CONFLICTS = (
     ),
 )
 """Settings that exclude each other."""
+DESCRIPTIONS: Mapping[str, str] = {
+    "answers": "annotations of each example, by different annotators; label budgets count "
+    "annotations",
+    "double_share": "share of the examples with two annotations, if answers is 1",
+    "decided_by": "how several annotations become a label: majority, first, median (numbers) or "
+    "dawid-skene (classes); annotators adjudicate the rest",
+    "send_agreement": "send the agreement of a site's annotators (Krippendorff's alpha), over 10 or "
+    "more examples",
+    "checked_labels": "suspicious labels that each site checks in a cycle, in place of as many new "
+    "examples (closed-form)",
+    "guided_share": "share of labeling tasks that show the likeliest classes, which speeds labels up "
+    "and influences them; the rest is labeled without (0.95: all but a random twentieth)",
+}
+"""Descriptions of the settings, for ``study.toml`` and the options of ``coordinate init``."""
 
 
 @final
@@ -53,25 +70,7 @@ class AnswerPlan:
     The plan belongs to the study agreement, and not to the settings of a site, because label budgets
     count annotations. The coordinator divides a budget by the plan before it requests examples, and
     each site checks the request with its own copy of the agreement. Both must use the same plan.
-
-    Parameters
-    ----------
-    answers
-        Annotations of each example, by different annotators.
-    double_share
-        Share of the examples with two annotations, if ``answers`` is 1.
-    decided_by
-        Rule for several annotations: more than half of them, the first one, the median of numbers,
-        or the class that the model of Dawid and Skene estimates. Annotators adjudicate the
-        labels that the rule does not decide.
-    send_agreement
-        Whether sites send Krippendorff's alpha of their annotators.
-    checked_labels
-        Largest number of suspicious labels of a site that annotators check in a cycle. Each check
-        takes the place of one new example.
-    guided_share
-        Share of the labeling tasks whose page shows the likeliest classes. The others are drawn at
-        random and are labeled without predictions.
+    ``study.toml``, the options of ``coordinate init`` and the fingerprint have every field.
     """
 
     answers: Annotated[int, Limits(ge=1)] = 1
@@ -81,6 +80,7 @@ class AnswerPlan:
     checked_labels: Annotated[int, Limits(ge=0)] = 0
     guided_share: Annotated[float, Limits(ge=0, le=LARGEST_GUIDED)] = 0.0
     CONFLICTS = CONFLICTS
+    DESCRIPTIONS = DESCRIPTIONS
 
     def __post_init__(self) -> None:
         check_limits(self, "federation.")
@@ -97,8 +97,53 @@ class AnswerPlan:
             return 2
         return self.answers
 
-    def check_task(self, n_classes: int) -> None:
-        """Raise ValueError for a plan that does not fit the labels. No classes: regression."""
+    def check_study(
+        self, config: ExperimentConfig, n_classes: int, *, is_trained: bool
+    ) -> None:
+        """Raise ValueError for a plan that does not fit the study.
+
+        Parameters
+        ----------
+        config
+            Experiment configuration of the study.
+        n_classes
+            Number of classes; 0 for regression.
+        is_trained
+            Whether the study trains a model.
+        """
+        self._check_labels(n_classes)
+        for budget in config.purchases:
+            if isinstance(budget, int) and budget and not self.count_examples(budget):
+                raise ValueError(
+                    f"a label budget is {count_noun(budget, 'annotation')} per site, but an example "
+                    f"needs {self.largest} (federation.answers, federation.double_share); raise the "
+                    "budget"
+                )
+        if self.checked_labels and config.evaluation_fraction:
+            raise ValueError(
+                f"federation.checked_labels is {self.checked_labels}, which leaves out selected "
+                f"examples, and evaluation_fraction is {config.evaluation_fraction:g}, whose "
+                "estimate needs them; omit one"
+            )
+        if self.guided_share and not is_trained:
+            raise ValueError(
+                f"federation.guided_share is {self.guided_share:g}, but training="
+                f"{config.training} has no model that predicts classes; omit it"
+            )
+        if self.guided_share and config.evaluation_fraction:
+            raise ValueError(
+                f"federation.guided_share is {self.guided_share:g}, which influences labels, and "
+                f"evaluation_fraction is {config.evaluation_fraction:g}, whose estimate would "
+                "then favor the model; omit one"
+            )
+        if self.send_agreement and config.privacy.epsilon is not None:
+            raise ValueError(
+                "federation.send_agreement is true, but alpha is sent without noise, and "
+                "privacy.epsilon promises noise; set one of them only"
+            )
+
+    def _check_labels(self, n_classes: int) -> None:
+        """Raise ValueError for a plan that does not fit the labels."""
         if self.guided_share and n_classes < 2:
             raise ValueError(
                 f"federation.guided_share is {self.guided_share:g}, but the labels are not classes, "
@@ -150,11 +195,8 @@ class AnswerPlan:
         """
         answers = [self.answers] * examples
         if self.double_share:
-            order = torch.randperm(examples, generator=draw).tolist()
-            more = float(torch.rand((), dtype=torch.float64, generator=draw))
-            n_double = math.floor(self.double_share * examples + more)
-            n_double = min(n_double, self.count_annotations(examples) - examples)
-            for example in order[:n_double]:
+            largest = self.count_annotations(examples) - examples
+            for example in _draw_share(self.double_share, examples, draw)[:largest]:
                 answers[example] = 2
         return answers
 
@@ -166,10 +208,7 @@ class AnswerPlan:
         """
         if not self.guided_share:
             return [False] * examples
-        order = torch.randperm(examples, generator=draw).tolist()
-        more = float(torch.rand((), dtype=torch.float64, generator=draw))
-        n_blind = math.floor((1 - self.guided_share) * examples + more)
-        blind = set(order[:n_blind])
+        blind = set(_draw_share(1 - self.guided_share, examples, draw))
         return [example not in blind for example in range(examples)]
 
     def describe(self) -> list[str]:
@@ -213,11 +252,11 @@ SINGLE = AnswerPlan()
 """One annotation of each example."""
 
 
-def check_budgets(plan: AnswerPlan, budgets: Sequence[float]) -> None:
-    """Raise ValueError for a number of annotations that is not sufficient for one example."""
-    for budget in budgets:
-        if isinstance(budget, int) and budget and not plan.count_examples(budget):
-            raise ValueError(
-                f"a label budget is {count_noun(budget, 'annotation')} per site, but an example "
-                f"needs {plan.largest} (federation.answers, federation.double_share); raise the budget"
-            )
+def _draw_share(share: float, examples: int, draw: torch.Generator) -> list[int]:
+    """Return random examples, whose share is ``share`` on average."""
+    import torch  # command-line options read the settings without it
+
+    order = torch.randperm(examples, generator=draw)
+    more = float(torch.rand((), dtype=torch.float64, generator=draw))
+    drawn: list[int] = order[: math.floor(share * examples + more)].tolist()
+    return drawn

@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache, cached_property, reduce
 from operator import or_
 from types import NoneType
@@ -55,6 +55,11 @@ Text = Annotated[str, Words("a text in quotes")]
 
 
 @dataclass(frozen=True)
+class Inline:
+    """Mark of a field that is a dataclass: its settings stand among those of the file's dataclass."""
+
+
+@dataclass(frozen=True)
 class Declared:
     """Setting of a file.
 
@@ -66,6 +71,8 @@ class Declared:
         Type with its conditions, without None: TOML has no None.
     default
         Default value, or MISSING for a required setting.
+    owner
+        Field of the file's dataclass whose dataclass has the setting (`Inline`), or "".
     """
 
     field: str
@@ -74,6 +81,7 @@ class Declared:
     description: str
     example: object
     default: object
+    owner: str = ""
 
     @property
     def name(self) -> str:
@@ -90,10 +98,16 @@ class Declared:
         """Return the validator."""
         return TypeAdapter(self.hint)
 
-    def check(self, value: object) -> None:
-        """Raise ValueError, naming the setting, for an invalid value."""
+    def value_of(self, settings: Any) -> Any:  # an instance of the file's dataclass
+        """Return the value of the setting."""
+        if self.owner:
+            settings = getattr(settings, self.owner)
+        return getattr(settings, self.field)
+
+    def check(self, value: object) -> object:
+        """Return a valid value in its declared type; ValueError, naming the setting, otherwise."""
         try:
-            self.adapter.validate_python(value, strict=True)
+            return self.adapter.validate_python(value, strict=True)
         except ValidationError as error:
             raise ValueError(self._describe(error)) from error
 
@@ -117,6 +131,11 @@ def list_declared(kind: Any) -> tuple[Declared, ...]:
     settings: list[Declared] = []
     for field in fields(kind):
         base, *conditions = _split(hints[field.name])
+        if Inline() in conditions:
+            for inner in list_declared(base):
+                key = f"{prefix}{inner.key}"
+                settings.append(replace(inner, key=key, owner=field.name))
+            continue
         key = f"{prefix}{field.name}"
         example: object = None
         for condition in conditions:
@@ -160,7 +179,7 @@ def check_settings(settings: Any) -> None:  # an instance of such a dataclass
     """Raise ValueError, naming the setting, for an invalid value."""
     kind: Any = type(settings)  # mypy takes type[Any] for unhashable
     for setting in list_declared(kind):
-        value = getattr(settings, setting.field)
+        value = setting.value_of(settings)
         if value is not None:
             setting.check(value)
 
@@ -175,10 +194,18 @@ def read_settings(
     """
     known = {setting.key: setting for setting in list_declared(kind)}
     values: dict[str, Any] = {}
+    inside: dict[str, dict[str, Any]] = {}
     for key, value in _flatten(known, tree).items():
-        if isinstance(value, list) and get_origin(_split(known[key].hint)[0]) is tuple:
+        setting = known[key]
+        if isinstance(value, list) and get_origin(_split(setting.hint)[0]) is tuple:
             value = tuple(value)
-        values[known[key].field] = value
+        if setting.owner:
+            inner = inside.setdefault(setting.owner, {})
+            inner[setting.field] = setting.check(value)
+        else:
+            values[setting.field] = value
+    for owner, inner in inside.items():
+        values[owner] = get_type_hints(kind)[owner](**inner)
     for key, setting in known.items():
         if setting.default is MISSING and setting.field not in values:
             fix = otherwise or f"write a line {setting.name} = ..."
@@ -251,7 +278,7 @@ def add_declared(to: TOMLDocument | Table, settings: Any, *names: str) -> None:
     for name in names:
         setting = _find(settings, name)
         add_comment(to, setting.description)
-        value = getattr(settings, name)
+        value = setting.value_of(settings)
         if value is not None:
             to.add(setting.name, toml_item(value))
         else:

@@ -22,21 +22,6 @@ FEDERATION: Mapping[str, str] = {
     "patience": "time that an exchange waits for the quorum; then the coordinator stops "
     "(restart it)",
     "deadline": "time to label the examples of a cycle; open labeling tasks then expire",
-    "farthest": "reject a model whose norm exceeds the usual norm by this factor",
-    "largest_share": "largest weight of a site in an average, as a share of all sites",
-    "largest_ratio": "largest weight of a site, relative to the median (from three sites on; "
-    "inf: no limit)",
-    "answers": "annotations of each example, by different annotators; label budgets count "
-    "annotations",
-    "double_share": "share of the examples with two annotations, if answers is 1",
-    "decided_by": "how several annotations become a label: majority, first, median (numbers) or "
-    "dawid-skene (classes); annotators adjudicate the rest",
-    "send_agreement": "send the agreement of a site's annotators (Krippendorff's alpha), over 10 or "
-    "more examples",
-    "checked_labels": "suspicious labels that each site checks in a cycle, in place of as many new "
-    "examples (closed-form)",
-    "guided_share": "share of labeling tasks that show the likeliest classes, which speeds labels up "
-    "and influences them; the rest is labeled without (0.95: all but a random twentieth)",
     "authority": "certificate that authenticates the coordinator's machine (default: that of "
     "each site's operating system, or of its option --ca)",
     "guideline": "labeling guideline: plain text, shown to annotators beside each example",

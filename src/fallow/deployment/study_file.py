@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -15,17 +15,15 @@ from tomlkit.items import Table
 from fallow.core.names import BUILT_IN, DIGEST, Distribution, NamePolicy
 from fallow.core.refusal import explain_errors
 from fallow.deployment.agreement import (
-    FACTOR,
-    SHARE,
     Agreement,
     Bounds,
     Timeouts,
     at_sites,
     describe_distributions,
 )
-from fallow.deployment.answer_plan import LARGEST_GUIDED, AnswerPlan, Rule
-from fallow.deployment.answer_plan import SHARE as SHARE_OF_EXAMPLES
+from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.declared import (
+    Inline,
     Text,
     Words,
     add_comment,
@@ -117,15 +115,8 @@ class Parties:
     deadline: Annotated[
         str | float, duration_of("federation.deadline"), LENGTH, Field(examples=["2w"])
     ] = format_duration(Timeouts.deadline)
-    farthest: Annotated[float, FACTOR] = Bounds.farthest
-    largest_share: Annotated[float, SHARE] = Bounds.largest_share
-    largest_ratio: Annotated[float, FACTOR] = Bounds.largest_ratio
-    answers: Annotated[int, Field(ge=1)] = AnswerPlan.answers
-    double_share: Annotated[float, SHARE_OF_EXAMPLES] = AnswerPlan.double_share
-    decided_by: Rule = AnswerPlan.decided_by
-    send_agreement: bool = AnswerPlan.send_agreement
-    checked_labels: Annotated[int, Field(ge=0)] = AnswerPlan.checked_labels
-    guided_share: Annotated[float, Field(ge=0, le=LARGEST_GUIDED)] = AnswerPlan.guided_share
+    bounds: Annotated[Bounds, Inline()] = Bounds()
+    plan: Annotated[AnswerPlan, Inline()] = SINGLE
     authority: Text | None = None
     guideline: Text | None = None
     distributions: Annotated[
@@ -183,25 +174,14 @@ def agreement_from(
             quorum=parties.quorum,
         ),
         authority=_strip(parties.authority),
-        bounds=Bounds(
-            farthest=float(parties.farthest),
-            largest_share=float(parties.largest_share),
-            largest_ratio=float(parties.largest_ratio),
-        ),
+        bounds=parties.bounds,
         guideline=_strip(parties.guideline),
         transport=parties.transport,
         distributions={
             name: Distribution(**described)
             for name, described in parties.distributions.items()
         },
-        plan=AnswerPlan(
-            answers=parties.answers,
-            double_share=float(parties.double_share),
-            decided_by=parties.decided_by,
-            send_agreement=parties.send_agreement,
-            checked_labels=parties.checked_labels,
-            guided_share=float(parties.guided_share),
-        ),
+        plan=parties.plan,
         names=names,
     )
 
@@ -288,7 +268,6 @@ def agreement_text(agreement: Agreement) -> str:
 def _federation_section(agreement: Agreement) -> Table:
     """Return the section ``[federation]``: parties, timeouts and limits."""
     waits = agreement.waits
-    bounds = agreement.bounds
     parties = Parties(
         name=agreement.name,
         sites=agreement.sites,
@@ -299,17 +278,15 @@ def _federation_section(agreement: Agreement) -> Table:
         timeout=format_duration(waits.timeout),
         patience=format_duration(waits.patience),
         deadline=format_duration(waits.deadline),
-        farthest=bounds.farthest,
-        largest_share=bounds.largest_share,
-        largest_ratio=bounds.largest_ratio,
-        **asdict(agreement.plan),
+        bounds=agreement.bounds,
+        plan=agreement.plan,
         authority=agreement.authority,
         guideline=agreement.guideline,
         distributions=describe_distributions(agreement.distributions),
     )
     section = tomlkit.table()
     for setting in list_declared(Parties):
-        text = getattr(parties, setting.field)
+        text = setting.value_of(parties)
         is_long = setting.field in ("authority", "guideline")
         if setting.field == "distributions":
             _add_distributions(section, parties, setting.description)
