@@ -188,7 +188,9 @@ LeNetFEMNIST            LeNet with 4 and 12 filters and hidden layers of 120 and
                         FEMNIST.
 Linear                  Logistic or linear regression: one linear layer on the flattened example.
 MLP                     Multilayer perceptron with ReLU activations on the flattened example.
+MobileNetV1             MobileNet (Howard et al., 2017) for small images.
 MobileNetV2             MobileNetV2 (Sandler et al., 2018) for small images.
+ResNet18                Residual network of 18 layers (He et al., 2016) for small images.
 ResNet8                 Residual network of eight layers (He et al., 2016).
 
 Namespaces

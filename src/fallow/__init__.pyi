@@ -61,8 +61,10 @@ from fallow.models import DigitsCNN as DigitsCNN
 from fallow.models import LeNet as LeNet
 from fallow.models import LeNetFEMNIST as LeNetFEMNIST
 from fallow.models import Linear as Linear
+from fallow.models import MobileNetV1 as MobileNetV1
 from fallow.models import MobileNetV2 as MobileNetV2
 from fallow.models import ResNet8 as ResNet8
+from fallow.models import ResNet18 as ResNet18
 from fallow.privacy.settings import Privacy as Privacy
 from fallow.settings.config import ExperimentConfig as ExperimentConfig
 from fallow.settings.spec import Spec as Spec

@@ -86,7 +86,9 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "LeNetFEMNIST",
         "Linear",
         "MLP",
+        "MobileNetV1",
         "MobileNetV2",
+        "ResNet18",
         "ResNet8",
     ),
 }

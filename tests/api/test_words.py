@@ -48,7 +48,9 @@ PARTITIONS = [
 ]
 MODELS = [fl.MLP(hidden=[32, 16]), fl.Linear(bias=False), fl.ResNet8(variant="mnist")]
 MODELS += [
+    fl.MobileNetV1(),
     fl.MobileNetV2(head="1x1"),
+    fl.ResNet18(),
     fl.LeNet(),
     fl.LeNetFEMNIST(),
     fl.CNN4(),

@@ -128,7 +128,7 @@ def test_a_run_of_the_command_line_has_no_settings_of_comparisons(
     assert "seeds is a setting of comparisons" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("data", [SIMULATION, SIMULATION.dataset, "digits"])
+@pytest.mark.parametrize("data", [SIMULATION, SIMULATION.dataset])
 @pytest.mark.parametrize(
     "setting", [{"data": "iris"}, {"label": "x"}, {"task": "regression"}, {"drop": ["a"]}]
 )
@@ -138,6 +138,13 @@ def test_settings_of_files_are_refused_beside_data(
     (name,) = setting
     with pytest.raises(ValueError, match=f"{name} is a setting of the data"):
         fl.run(data, "random", **setting)
+
+
+def test_options_of_loading_that_do_not_apply_to_a_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="label='x' does not apply to it"):
+        fl.run("digits", label="x")
+    with pytest.raises(ValueError, match="data is a setting of the data"):
+        fl.run("digits", data="iris")
 
 
 @pytest.mark.parametrize("setting", [{"sites": 3}, {"partition": "iid"}])

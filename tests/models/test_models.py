@@ -29,6 +29,8 @@ COUNTS: list[tuple[str, tuple[int, ...], int, dict[str, Any], int]] = [
     ("CNN4", (3, 28, 28), 7, {}, 113_543),
     ("CNN4", (3, 28, 28), 10, {}, 113_738),
     ("DigitsCNN", (1, 8, 8), 10, {}, 6_090),
+    ("MobileNetV1", (3, 32, 32), 10, {}, 3_217_226),
+    ("ResNet18", (3, 32, 32), 10, {}, 11_173_962),
     ("ResNet8", (3, 32, 32), 10, {}, 77_946),
     ("ResNet8", (3, 32, 32), 100, {}, 83_796),
     ("ResNet8", (1, 28, 28), 10, {}, 77_658),
@@ -44,7 +46,9 @@ EACH: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("LeNetFEMNIST", (1, 28, 28), {}),
     ("CNN4", (3, 16, 20), {}),
     ("DigitsCNN", (1, 8, 8), {}),
+    ("MobileNetV1", (1, 8, 8), {}),
     ("MobileNetV2", (1, 8, 8), {"head": "1x1"}),
+    ("ResNet18", (1, 8, 8), {}),
     ("ResNet8", (3, 32, 32), {}),
     ("ResNet8", (1, 28, 28), {"variant": "mnist"}),
 ]
@@ -100,6 +104,15 @@ def test_resnet8_has_seven_batch_norms(variant: str) -> None:
 def test_resnet8_for_cifar_carries_583_values_of_statistics() -> None:
     model = build_model("resnet8", (3, 32, 32), 10, gen())
     assert sum(b.numel() for b in model.buffers()) == 583
+
+
+def test_blocks_of_resnet18_begin_as_their_shortcuts() -> None:
+    model: Any = build_model("resnet18", (1, 8, 8), 10, gen()).eval()
+    stem, block = model.body[:3], model.body[3]
+    x = stem(rows(2, (1, 8, 8)))
+    assert torch.equal(block(x), x)
+    changed = model.body[5]  # to half the resolution, with batch norm in the shortcut
+    assert torch.equal(changed(x), torch.relu(changed.shortcut(x)))
 
 
 @each_model

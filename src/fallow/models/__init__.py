@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from fallow.models.architectures import LeNet as LeNet
     from fallow.models.architectures import LeNetFEMNIST as LeNetFEMNIST
     from fallow.models.architectures import Linear as Linear
+    from fallow.models.architectures import MobileNetV1 as MobileNetV1
     from fallow.models.architectures import MobileNetV2 as MobileNetV2
     from fallow.models.architectures import ResNet8 as ResNet8
+    from fallow.models.architectures import ResNet18 as ResNet18
     from fallow.models.base import EmbeddingModel as EmbeddingModel
     from fallow.models.base import check_model as check_model
     from fallow.models.build import build_model as build_model
@@ -26,7 +28,9 @@ MODULES = {
     "LeNetFEMNIST": "fallow.models.architectures",
     "Linear": "fallow.models.architectures",
     "MLP": "fallow.models.architectures",
+    "MobileNetV1": "fallow.models.architectures",
     "MobileNetV2": "fallow.models.architectures",
+    "ResNet18": "fallow.models.architectures",
     "ResNet8": "fallow.models.architectures",
     "build_model": "fallow.models.build",
     "check_model": "fallow.models.base",

@@ -20,8 +20,10 @@ __all__ = [
     "LeNet",
     "LeNetFEMNIST",
     "Linear",
+    "MobileNetV1",
     "MobileNetV2",
     "ResNet8",
+    "ResNet18",
 ]
 
 
@@ -177,6 +179,19 @@ class LeNetFEMNIST(Architecture):
 
 @explain_constructor
 @dataclass(frozen=True)
+class MobileNetV1(Architecture):
+    """MobileNet (Howard et al., 2017) for small images.
+
+    Examples
+    --------
+    >>> import fallow as fl
+    >>> sum(w.numel() for w in fl.MobileNetV1().build((3, 32, 32), 10).parameters())
+    3217226
+    """
+
+
+@explain_constructor
+@dataclass(frozen=True)
 class MobileNetV2(Architecture):
     """MobileNetV2 (Sandler et al., 2018) for small images.
 
@@ -216,3 +231,16 @@ class ResNet8(Architecture):
     """
 
     variant: Literal["cifar", "mnist"] = "cifar"
+
+
+@explain_constructor
+@dataclass(frozen=True)
+class ResNet18(Architecture):
+    """Residual network of 18 layers (He et al., 2016) for small images.
+
+    Examples
+    --------
+    >>> import fallow as fl
+    >>> sum(w.numel() for w in fl.ResNet18().build((3, 32, 32), 10).parameters())
+    11173962
+    """

@@ -1,15 +1,15 @@
-"""MobileNetV2 (Sandler et al., CVPR 2018) for small images, as AHFAL's experiments use it."""
+"""MobileNets for small images: V1 (Howard et al., 2017) and V2 (Sandler et al., CVPR 2018)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, final
 
 from torch import Generator, Tensor, nn
 
 from fallow.core.suggestions import require_known
 from fallow.models.base import image
-from fallow.models.init import fill, kaiming_fan_out, zero_bias
+from fallow.models.init import fan_in_uniform, fill, kaiming_fan_out, zero_bias
 
 BLOCKS = (
     # expansion, channels, repeats, stride of the first
@@ -22,6 +22,60 @@ BLOCKS = (
     (6, 320, 1, 1),
 )
 KERNELS = {"3x3": 3, "1x1": 1}
+SEPARABLE = (
+    # channels, stride
+    (64, 1),
+    (128, 2),
+    (128, 1),
+    (256, 2),
+    (256, 1),
+    (512, 2),
+    *[(512, 1)] * 5,
+    (1024, 2),
+    (1024, 1),
+)
+
+
+@final
+class MobileNetV1(nn.Module):
+    """MobileNet (version 1) for small images: 13 separable convolutions, 1,024 pooled features.
+
+    3,217,226 parameters for (3, 32, 32) and 10 classes.
+
+    Notes
+    -----
+    Any number of channels is supported, and images must be at least 4x4.  The first convolution
+    keeps the resolution, so 32x32 becomes 2x2.  Convolutions and the head are initialized with
+    PyTorch's default.
+    """
+
+    def __init__(self, shape: Sequence[int], outputs: int) -> None:
+        super().__init__()
+        size = image("MobileNetV1", shape, smallest=4)
+        self.body = nn.Sequential(*_conv(size.channels, 32, 3, activation=nn.ReLU))
+        narrow = 32
+        for wide, stride in SEPARABLE:
+            self.body.extend(
+                _conv(narrow, narrow, 3, stride, groups=narrow, activation=nn.ReLU)
+            )
+            self.body.extend(_conv(narrow, wide, 1, activation=nn.ReLU))
+            narrow = wide
+        self.body.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
+        self.head = nn.Linear(narrow, outputs)
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Return pooled features.  x: (n, channels, height, width) -> (n, 1024)."""
+        features: Tensor = self.body(x)
+        return features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
+        logits: Tensor = self.head(self.embed(x))
+        return logits
+
+    def reset(self, generator: Generator) -> None:
+        """Initialize weights with PyTorch's default, and batch norm as the identity."""
+        fill(self, generator, fan_in_uniform)
 
 
 @final
@@ -104,10 +158,15 @@ class _InvertedResidual3x3(nn.Module):
 
 
 def _conv(
-    narrow: int, wide: int, kernel: int, stride: int = 1, groups: int = 1
+    narrow: int,
+    wide: int,
+    kernel: int,
+    stride: int = 1,
+    groups: int = 1,
+    activation: Callable[[], nn.Module] = nn.ReLU6,
 ) -> list[nn.Module]:
     return [
         nn.Conv2d(narrow, wide, kernel, stride, kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(wide),
-        nn.ReLU6(),
+        activation(),
     ]

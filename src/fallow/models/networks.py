@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from fallow.models.dense import Linear as Linear
     from fallow.models.lenet import LeNet as LeNet
     from fallow.models.lenet import LeNetFEMNIST as LeNetFEMNIST
+    from fallow.models.mobilenet import MobileNetV1 as MobileNetV1
     from fallow.models.mobilenet import MobileNetV2 as MobileNetV2
     from fallow.models.resnet import ResNet8 as ResNet8
+    from fallow.models.resnet import ResNet18 as ResNet18
 
 MODULES = {
     "CNN4": "fallow.models.cnn",
@@ -21,7 +23,9 @@ MODULES = {
     "LeNetFEMNIST": "fallow.models.lenet",
     "Linear": "fallow.models.dense",
     "MLP": "fallow.models.dense",
+    "MobileNetV1": "fallow.models.mobilenet",
     "MobileNetV2": "fallow.models.mobilenet",
+    "ResNet18": "fallow.models.resnet",
     "ResNet8": "fallow.models.resnet",
 }
 """Class -> the module that defines it."""

@@ -1,8 +1,4 @@
-"""ResNet-8 of KAFAL (Cao et al., ICCV 2023) and AHFAL, with different orders inside a block.
-
-The trunk is pre-activation in both: no batch norm or ReLU after the stem, and both before the
-pooling.
-"""
+"""ResNet-8 of KAFAL (Cao et al., ICCV 2023) and AHFAL, and ResNet-18 (He et al., 2016)."""
 
 from __future__ import annotations
 
@@ -33,8 +29,9 @@ class ResNet8(nn.Module):
     Any number of channels is supported, and images must be at least 4x4.  Convolutions are
     initialized from N(0, 2 / (k * k * channels out)), the head with PyTorch's default.
 
-    Shortcuts that change the size are 1x1 convolutions without batch norm.  In "mnist" they take
-    the activated input; an identity shortcut passes its input unchanged.
+    The trunk is pre-activation in both variants: no batch norm or ReLU after the stem, and both
+    before the pooling.  Shortcuts that change the size are 1x1 convolutions without batch norm.
+    In "mnist" they take the activated input; an identity shortcut passes its input unchanged.
     """
 
     def __init__(
@@ -81,10 +78,62 @@ class ResNet8(nn.Module):
 
 
 @final
-class _PostActivation(nn.Module):
-    """Residual block relu(norm(conv(relu(norm(conv(x))))) + shortcut(x))."""
+class ResNet18(nn.Module):
+    """ResNet-18 for small images: four pairs of residual blocks, 512 pooled features.
 
-    def __init__(self, narrow: int, wide: int, stride: int) -> None:
+    11,173,962 parameters for (3, 32, 32) and 10 classes.
+
+    Notes
+    -----
+    Any number of channels is supported, and images must be at least 8x8.  The stem is a 3x3
+    convolution that keeps the resolution, without pooling, so 32x32 becomes 4x4.  Convolutions are
+    initialized from N(0, 2 / (k * k * channels out)), the head with PyTorch's default.  The last
+    batch norm of a block begins at weight 0, so each block begins as its shortcut.
+    """
+
+    def __init__(self, shape: Sequence[int], outputs: int) -> None:
+        super().__init__()
+        size = image("ResNet18", shape, smallest=8)
+        self.body = nn.Sequential(
+            _conv3x3(size.channels, 64), nn.BatchNorm2d(64), nn.ReLU()
+        )
+        narrow = 64
+        for wide, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+            self.body.append(_PostActivation(narrow, wide, stride, is_normed=True))
+            self.body.append(_PostActivation(wide, wide, 1, is_normed=True))
+            narrow = wide
+        self.body.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
+        self.head = nn.Linear(narrow, outputs)
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Return pooled features.  x: (n, channels, height, width) -> (n, 512)."""
+        features: Tensor = self.body(x)
+        return features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
+        logits: Tensor = self.head(self.embed(x))
+        return logits
+
+    def reset(self, generator: Generator) -> None:
+        """Initialize weights: fan-out normal convolutions, blocks as shortcuts, default head."""
+        fill(self.body, generator, kaiming_fan_out)
+        for block in self.body:
+            if isinstance(block, _PostActivation):
+                nn.init.zeros_(block.residual[-1].get_parameter("weight"))
+        fill(self.head, generator, fan_in_uniform)
+
+
+@final
+class _PostActivation(nn.Module):
+    """Residual block relu(norm(conv(relu(norm(conv(x))))) + shortcut(x)).
+
+    is_normed: whether a shortcut that changes the size has batch norm.
+    """
+
+    def __init__(
+        self, narrow: int, wide: int, stride: int, is_normed: bool = False
+    ) -> None:
         super().__init__()
         self.residual = nn.Sequential(
             _conv3x3(narrow, wide, stride),
@@ -94,6 +143,8 @@ class _PostActivation(nn.Module):
             nn.BatchNorm2d(wide),
         )
         self.shortcut = _shortcut(narrow, wide, stride)
+        if is_normed and isinstance(self.shortcut, nn.Conv2d):
+            self.shortcut = nn.Sequential(self.shortcut, nn.BatchNorm2d(wide))
 
     def forward(self, x: Tensor) -> Tensor:
         total: Tensor = self.residual(x) + self.shortcut(x)

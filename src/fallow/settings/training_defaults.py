@@ -23,6 +23,8 @@ FAMILIES: Mapping[str, TrainingConfig] = {
     "lenetfemnist": CONVOLUTIONAL,
     "cnn4": CONVOLUTIONAL,
     "resnet8": CONVOLUTIONAL,
+    "resnet18": CONVOLUTIONAL,
+    "mobilenetv1": CONVOLUTIONAL,
     "mobilenetv2": CONVOLUTIONAL,
 }
 """Default of each built-in model of classes, by its class in lower case."""
