@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,6 +69,24 @@ def test_images_of_many_sizes_are_brought_to_the_most_frequent_one(tmp_path: Pat
     assert tuple(read_rows(tmp_path, spec_of((1, 8, 6))).x.shape) == (12, 1, 8, 6)
 
 
+def start_dicom(pixels: np.ndarray, bits: int, syntax: str) -> Any:
+    """Return a DICOM data set of an image (h, w) or (h, w, 3) without its pixels."""
+    pydicom = pytest.importorskip("pydicom")
+    header = pydicom.dataset.Dataset()
+    header.file_meta = pydicom.dataset.FileMetaDataset()
+    header.file_meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
+    header.file_meta.MediaStorageSOPInstanceUID = "1.2.3"
+    header.file_meta.TransferSyntaxUID = syntax
+    header.Rows, header.Columns = pixels.shape[:2]
+    header.SamplesPerPixel = 1 if pixels.ndim == 2 else 3
+    header.BitsAllocated = 8 * pixels.itemsize
+    header.BitsStored = bits
+    header.HighBit = bits - 1
+    header.PixelRepresentation = int(pixels.dtype.kind == "i")
+    header.PhotometricInterpretation = "MONOCHROME2"
+    return header
+
+
 def dicom(
     path: Path,
     pixels: np.ndarray,
@@ -77,19 +96,10 @@ def dicom(
     intercept: float = 0.0,
     **elements: object,
 ) -> None:
-    pydicom = pytest.importorskip("pydicom")
     path.parent.mkdir(parents=True, exist_ok=True)
-    header = pydicom.dataset.Dataset()
-    header.file_meta = pydicom.dataset.FileMetaDataset()
-    header.file_meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
-    header.file_meta.MediaStorageSOPInstanceUID = "1.2.3"
-    header.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
-    header.Rows, header.Columns = pixels.shape
-    header.SamplesPerPixel = 1
+    uid = pytest.importorskip("pydicom").uid
+    header = start_dicom(pixels, bits, uid.ExplicitVRLittleEndian)
     header.BitsAllocated = 16
-    header.BitsStored = bits
-    header.HighBit = bits - 1
-    header.PixelRepresentation = int(pixels.dtype.kind == "i")
     header.PhotometricInterpretation = meaning
     if slope is not None:
         header.Modality = "CT"

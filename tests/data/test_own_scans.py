@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fallow.data.example_spec import describe_examples
 from fallow.data.loaders.dicom import read_scans
 from fallow.data.loaders.images import read_images
 from tests.data.kinds import quietly, spec_of
-from tests.data.test_own_images import dicom
+from tests.data.test_own_images import dicom, start_dicom
 from tests.each import each_of
 
 pydicom = pytest.importorskip("pydicom")
@@ -54,6 +55,60 @@ def test_values_are_physical(
     (scan,) = read_scans(tmp_path / "a.dcm")
     assert scan.unit == "CT in HU"
     assert [scan.values[0, 0, 0], scan.values[0, 1, 1]] == ends
+
+
+RAMP = np.add.outer(np.arange(16), np.arange(16)).astype("u1") * 8
+COLORS = np.stack([RAMP, RAMP[::-1], RAMP // 2], axis=-1)
+ENCODED = {  # pixels, bits, transfer syntax, interpretation, VR, format of the frame, tolerance
+    "big-endian": (RAMP * np.uint16(16), 12, "ExplicitVRBigEndian", "", "OW", None, 0),
+    "big-endian, signed": (-RAMP.astype("i2"), 16, "ExplicitVRBigEndian", "", "OW", None, 0),
+    "big-endian bytes": (RAMP, 8, "ExplicitVRBigEndian", "", "OB", None, 0),
+    "big-endian bytes in words": (RAMP, 8, "ExplicitVRBigEndian", "", "OW", None, 0),
+    "big-endian colors": (COLORS, 8, "ExplicitVRBigEndian", "RGB", "OW", None, 0),
+    "implicit": (RAMP, 8, "ImplicitVRLittleEndian", "", "OW", None, 0),
+    "colors": (COLORS, 8, "ExplicitVRLittleEndian", "RGB", "OB", None, 0),
+    "JPEG": (RAMP, 8, "JPEGBaseline8Bit", "", "OB", "JPEG", 2),
+    "JPEG, colors": (COLORS, 8, "JPEGBaseline8Bit", "YBR_FULL", "OB", "JPEG", 12),
+    "JPEG, fewer colors": (COLORS, 8, "JPEGBaseline8Bit", "YBR_FULL_422", "OB", "JPEG", 12),
+    "JPEG 2000": (RAMP, 8, "JPEG2000Lossless", "", "OB", "JPEG2000", 0),
+    "JPEG 2000, 16 bits": (RAMP * np.uint16(16), 16, "JPEG2000", "", "OB", "JPEG2000", 0),
+    "JPEG 2000, colors": (COLORS, 8, "JPEG2000Lossless", "YBR_RCT", "OB", "JPEG2000", 0),
+}
+
+
+@each_of("pixels, bits, syntax, meaning, representation, form, tolerance", ENCODED.values())
+def test_every_encoding_has_the_same_values(
+    pixels: np.ndarray,
+    bits: int,
+    syntax: str,
+    meaning: str,
+    representation: str,
+    form: str | None,
+    tolerance: int,
+    tmp_path: Path,
+) -> None:
+    is_big = syntax == "ExplicitVRBigEndian"
+    header = start_dicom(pixels, bits, getattr(pydicom.uid, syntax))
+    if meaning:
+        header.PhotometricInterpretation = meaning
+        header.PlanarConfiguration = 0
+    else:
+        header.Modality, header.RescaleSlope, header.RescaleIntercept = "CT", 1.0, 0.0
+    content = pixels.astype(pixels.dtype.newbyteorder(">" if is_big else "<")).tobytes()
+    if is_big and representation == "OW" and pixels.itemsize == 1:
+        content = np.frombuffer(content, dtype="u2").byteswap().tobytes()
+    if form is not None:
+        frame = BytesIO()
+        options = {"quality": 95} if form == "JPEG" else {"irreversible": False}
+        images = pytest.importorskip("PIL.Image")
+        images.fromarray(pixels).save(frame, form, **options)
+        content = pydicom.encaps.encapsulate([frame.getvalue()])
+    header.PixelData = content
+    header["PixelData"].VR = representation
+    header.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    (scan,) = read_scans(tmp_path / "a.dcm")
+    expected = pixels.transpose(2, 0, 1) if meaning else pixels[None]
+    assert np.abs(scan.values - expected).max() <= tolerance
 
 
 def test_monochrome1_is_inverted_in_the_common_range(tmp_path: Path) -> None:

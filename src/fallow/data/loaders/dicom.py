@@ -316,17 +316,13 @@ def _read_stored(dicom: Any) -> npt.NDArray[Any]:
 
 def _read_colors(dicom: Any, stored: npt.NDArray[Any], interpretation: str) -> Levels:
     """Return levels (3, height, width) of an image with a palette or with colors."""
-    operations = import_optional("pydicom.pixels", "pydicom", PURPOSE)
     bits = int(dicom.BitsStored)
     if interpretation == "PALETTE COLOR":
+        operations = import_optional("pydicom.pixels", "pydicom", PURPOSE)
         colors = np.asarray(operations.apply_color_lut(stored, dicom))
         bits = 8 * colors.dtype.itemsize
-    elif interpretation.startswith("YBR"):
-        colors = operations.convert_color_space(
-            stored.astype(np.uint8), interpretation, "RGB"
-        )
     else:
-        colors = stored
+        colors = stored  # pydicom has converted YBR to RGB
     scaled = np.asarray(colors[..., :3], dtype=np.float64) / (2**bits - 1)
     levels: Levels = scaled * WHITE
     return levels.transpose(2, 0, 1)  # of (h, w, 3)
