@@ -13,8 +13,10 @@ import pytest
 
 import fallow as fl
 from fallow.data import Dataset
+from fallow.data.loaders.images import read_images
 from fallow.data.loaders.labels import encode_labels
 from fallow.data.loaders.marks import Marks
+from fallow.deployment.site.pictures import read_pictures
 from tests.data.kinds import column_of, quietly, sentences
 from tests.each import each_of
 
@@ -245,6 +247,46 @@ def test_twelve_bits_in_sixteen_are_reported(
     folder = write_images(tmp_path / str(largest), np.full((4, 4), largest, np.uint16))
     data = quietly(lambda: fl.load(folder))
     assert any("images of 10 or 12 bits" in note for note in data.notes) is is_dark
+
+
+@each_of(
+    "ending, n_blank, is_reported",
+    [
+        (".png", 1, True),
+        (".jpg", 2, True),
+        (".tif", 5, True),
+        (".png", 0, False),
+        (".png", 12, False),
+    ],
+)
+def test_images_of_one_color_among_others_are_reported(
+    ending: str, n_blank: int, is_reported: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / f"{n_blank}{ending}"
+    for number in range(12):
+        pixels = np.full((8, 8, 3), [255, 17 * number, 0], np.uint8)
+        if number >= n_blank:
+            pixels[2:5, 2:5] = 90
+        file = folder / "ab"[number % 2] / f"{number:02}{ending}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        images.fromarray(pixels).save(file)
+    data = quietly(lambda: fl.load(folder))
+    at_site = read_pictures(folder).findings
+    for findings in (data.findings, at_site):
+        blank = [item for item in findings if "one color only" in item.sentence]
+        assert bool(blank) is is_reported
+        assert all(f"00{ending}" in item.sentence for item in blank)
+        assert not any(item.is_doubtful for item in blank)
+
+
+def test_pages_of_one_color_are_shown_and_no_python_warning(tmp_path: Path) -> None:
+    pages = [
+        images.fromarray(np.eye(8, dtype=np.uint8) * 200 * (at > 0)) for at in range(4)
+    ]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    findings = read_images([tmp_path / "a.tif"], pages="each").findings
+    (blank,) = (item for item in findings if "one color only" in item.sentence)
+    assert blank.is_doubtful
 
 
 def write_color_png(path: Path, pixels: np.ndarray) -> None:

@@ -95,7 +95,7 @@ def write_images(folder: Path, n: int = 24) -> Path:
     lines = ["file,target,site"]
     for row in range(n):
         pixels = np.full((10, 10), 10 * row, np.uint8)
-        pixels[0, 0] = row
+        pixels[0, 0] = row + 1
         Image.fromarray(pixels).save(folder / "scans" / f"{row:02}.png")
         lines.append(f"scans/{row:02}.png,{row / 2},{'ab'[row % 2]}")
     (folder / "targets.csv").write_text("\n".join(lines) + "\n")

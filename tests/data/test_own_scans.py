@@ -61,7 +61,15 @@ RAMP = np.add.outer(np.arange(16), np.arange(16)).astype("u1") * 8
 COLORS = np.stack([RAMP, RAMP[::-1], RAMP // 2], axis=-1)
 ENCODED = {  # pixels, bits, transfer syntax, interpretation, VR, format of the frame, tolerance
     "big-endian": (RAMP * np.uint16(16), 12, "ExplicitVRBigEndian", "", "OW", None, 0),
-    "big-endian, signed": (-RAMP.astype("i2"), 16, "ExplicitVRBigEndian", "", "OW", None, 0),
+    "big-endian, signed": (
+        -RAMP.astype("i2"),
+        16,
+        "ExplicitVRBigEndian",
+        "",
+        "OW",
+        None,
+        0,
+    ),
     "big-endian bytes": (RAMP, 8, "ExplicitVRBigEndian", "", "OB", None, 0),
     "big-endian bytes in words": (RAMP, 8, "ExplicitVRBigEndian", "", "OW", None, 0),
     "big-endian colors": (COLORS, 8, "ExplicitVRBigEndian", "RGB", "OW", None, 0),

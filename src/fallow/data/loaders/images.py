@@ -16,7 +16,7 @@ from fallow.catalog import advise_name
 from fallow.core.load_options import DEFAULTS, LoadOptions, Pages
 from fallow.core.optional import import_optional
 from fallow.core.refusal import explain_errors
-from fallow.core.wording import count_noun
+from fallow.core.wording import count_noun, join_some
 from fallow.data.loaders.dicom import (
     OWNERS,
     TAILS,
@@ -328,6 +328,7 @@ def _load_files(
     # of 16 bits in color, the upper 8 are read
     in_8_bits = [pixels for pixels in levels if pixels.dtype == np.uint8]
     in_more = [pixels for pixels in levels if pixels.dtype != np.uint8]
+    findings += _warn_of_blank(levels, files, loaded.file_of)
     findings += _warn_of_dark("images", in_8_bits)
     findings += _warn_of_dark("images with more than 8 bits", in_more)
     return Stack(
@@ -360,6 +361,29 @@ def _warn_of_dark(what: str, levels: Sequence[Pixels]) -> list[Finding]:
             "scale the pixels to all bits",
         )
     ]
+
+
+def _warn_of_blank(
+    levels: Sequence[Pixels], files: Sequence[Path], file_of: Sequence[int]
+) -> list[Finding]:
+    """Return a warning of images with one color only, if most images have more.
+
+    Pages and slices without content are usual, so that they are doubtful.
+    """
+    blank = [at for at, pixels in enumerate(levels) if _is_blank(pixels)]
+    if not 0 < len(blank) < len(levels) / 2:
+        return []
+    shown = join_some([files[file_of[at]].name for at in blank])
+    have = "image has" if len(blank) == 1 else "images have"
+    sentence = f"{len(blank):,} {have} one color only, and may be damaged or empty: {shown}"
+    n_pages = Counter(file_of)
+    are_pages = all(n_pages[file_of[at]] > 1 for at in blank)
+    return [Finding("warning", sentence, "replace or remove them", are_pages)]
+
+
+def _is_blank(pixels: Pixels) -> bool:
+    """Return whether all pixels of an image (channels, h, w) are equal."""
+    return bool((pixels == pixels[:, :1, :1]).all())
 
 
 def _note_pages(file_of: Sequence[int]) -> list[Finding]:
@@ -600,7 +624,11 @@ def read_images(
         _stack(levels, channels),
         loaded.physical_range,
         loaded.unit,
-        (*_note_pages(loaded.file_of), *loaded.findings),
+        (
+            *_warn_of_blank(levels, files, loaded.file_of),
+            *_note_pages(loaded.file_of),
+            *loaded.findings,
+        ),
         tuple(loaded.file_of),
         tuple(loaded.owners),
         tuple(pixels.shape for pixels in levels),
