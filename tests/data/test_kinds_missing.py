@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 import fallow as fl
@@ -67,6 +69,32 @@ def test_words_for_missing_values_are_empty_cells_of_categories(word: str) -> No
     column = column_of(["mild", word, "grave", "mild"])
     assert column.read.values == ("grave", "mild") and column.read.missing == 1
     assert column.cells.tolist() == [1, -1, 0, 1]
+
+
+@each_of("word", ["NA", "n/a", "n.a."])
+@each_of("container", ["objects", "category", "polars"])
+def test_words_in_frames_are_read_as_in_files(
+    word: str, container: str, tmp_path: Path
+) -> None:
+    cells = {
+        "age": [str(20 + row * 1.5) for row in range(24)],
+        "sex": ["m", "f"] * 12,
+        "y": ["no", "yes", "yes"] * 8,
+    }
+    places = [(2, "sex"), (4, "y"), (5, "y")]
+    for row, column in places if word == "n.a." else [*places, (3, "age")]:
+        cells[column][row] = word
+    frame = pd.DataFrame(cells, dtype=object)
+    frame.to_csv(tmp_path / "frame.csv", index=False)
+    if container == "category":
+        frame = frame.astype({"sex": container, "y": container})
+    read = pl.DataFrame(cells) if container == "polars" else frame
+    data = quietly(lambda: fl.load(read, label="y"))
+    expected = quietly(lambda: fl.load(tmp_path / "frame.csv", label="y"))
+    assert data.reading is not None and expected.reading is not None
+    assert data.reading.columns == expected.reading.columns
+    assert data.classes == expected.classes and data.notes == expected.notes
+    np.testing.assert_array_equal(data.x, expected.x)
 
 
 @each_of("word", ["none", "None", "NONE", "null"])

@@ -66,6 +66,27 @@ def test_one_unit_is_not_reported(numbers: Numbers) -> None:
     assert warn_of_units("column 'c'", np.asarray(numbers, dtype=np.float64)) == []
 
 
+@each_of(
+    "numbers, is_reported",
+    [
+        ([36.6, 37.1, 98.6, 99.5], True),
+        ([36.6] * 90 + [98.6], True),
+        ([36, 37, 38, 97, 99, 100], True),
+        ([40, 100, 40, 100], False),  # two doses
+        ([36.6, 37.1, 38.0, 39.2], False),
+        ([96.8, 97.5, 99.1, 98.6], False),
+        ([36.6, 98.6], False),
+        ([36.6, 37.1, 98.6, 99.5, 12.0], False),
+    ],
+)
+def test_few_temperatures_in_two_units_are_reported(
+    numbers: list[float], is_reported: bool
+) -> None:
+    findings = warn_of_units("column 'c'", np.array(numbers, dtype=np.float64))
+    assert bool(findings) is is_reported
+    assert all("(°C), and" in finding.sentence for finding in findings)
+
+
 def load_sites(numbers: Numbers, others: Numbers, n_sites: int = 3) -> Dataset:
     sites = np.arange(N) % n_sites
     frame = pd.DataFrame({"v": np.where(sites == 1, others, numbers), "s": sites})

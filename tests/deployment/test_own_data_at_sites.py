@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from fallow.cli import main
 from fallow.data.facts import format_facts
@@ -218,6 +219,12 @@ def test_another_unit_at_a_site_is_reported_to_all(tmp_path: Path) -> None:
     with closing(site.open_ledger()) as ledger:
         ledger.store.keep("chur", "features", scale)
     assert collect_status(site)["data"].get("warnings") == output
+    rows = torch.arange(len(x))
+    x[:, 0] = torch.where(rows % 2 == 0, 37.5, 36.0)  # few numbers, with fractions
+    scale["mean"][0] = 98.5
+    assert len(compare_with_sites(site, scale)) == 1
+    x[:, 0] = x[:, 0].floor()  # codes
+    assert compare_with_sites(site, scale) == []
     simulation.close()
 
 

@@ -14,6 +14,7 @@ from fallow.data.loaders.text_rules import TIGHT
 from fallow.data.reading import Finding, warning
 
 Numbers = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 SEARCHED = 10_000
 """Largest number of rows of a column that are searched."""
 FEWEST_ROWS = 10
@@ -24,6 +25,10 @@ SMALLEST_GAP = 2.0
 """Smallest ratio between numbers in two units that are both in one column."""
 SMALLEST_RATIO = 1.8
 """Smallest ratio of the medians of two sites with different units, such as kg and lb."""
+CELSIUS = (34.0, 43.0)
+"""Range of temperatures of the body."""
+FEWEST_TEMPERATURES = 4
+"""Smallest number of rows in which temperatures are looked for."""
 MIDDLE = (0.05, 0.95)
 """Quantiles between which a part of the numbers lies, except for outliers."""
 UNIT_COLUMN = re.compile(r"(.*[\W_])?(units?|einheit(en)?|unité|value_?uom)", re.IGNORECASE)
@@ -71,7 +76,58 @@ def warn_of_units(
     if sites is not None:
         codes = sites.codes[rows][is_known]
         findings = _warn_of_other_unit(what, known, Sites(sites.names, codes))
-    return findings or _warn_of_two_units(what, known)
+    return findings or _warn_of_two_units(what, known) or _warn_of_temperatures(what, known)
+
+
+def is_celsius(values: Numbers) -> Mask:
+    """Return which numbers may be temperatures of the body in °C: (n,)."""
+    low, high = CELSIUS
+    result: Mask = (values >= low) & (values <= high)
+    return result
+
+
+def is_fahrenheit(values: Numbers) -> Mask:
+    """Return which numbers may be temperatures of the body in °F: (n,).
+
+    >>> is_fahrenheit(np.array([37.0, 98.6])).tolist()
+    [False, True]
+    """
+    return is_celsius((values - 32) / 1.8)
+
+
+def _warn_of_temperatures(what: str, values: Numbers) -> list[Finding]:
+    """Return a warning of few temperatures of the body in °C and °F.
+
+    Both parts have a fraction or two numbers, so that they are no codes or doses.
+    """
+    parts = (values[is_celsius(values)], values[is_fahrenheit(values)])
+    n_found = sum(map(len, parts))
+    if n_found < max(len(values), FEWEST_TEMPERATURES) or not all(
+        map(_may_be_measured, parts)
+    ):
+        return []
+    celsius, fahrenheit = (f"{part.min():g} to {part.max():g}" for part in parts)
+    sentence = (
+        f"{what} may have two units: {count_noun(len(parts[0]), 'number')} from {celsius} (°C), and "
+        f"{len(parts[1]):,} from {fahrenheit} (°F)"
+    )
+    return [warning(sentence, FIX)]
+
+
+def _may_be_measured(values: Numbers) -> bool:
+    """Return whether numbers are no codes: some has a fraction, or two differ."""
+    return bool((values % 1 != 0).any()) or len(np.unique(values)) > 1
+
+
+def shows_measurements(values: Numbers) -> bool:
+    """Return whether the numbers of a site are no codes: many, or some with fractions.
+
+    >>> shows_measurements(np.array([36.5, 37.0])), shows_measurements(np.array([1.0, 2.0]))
+    (True, False)
+    """
+    n_different = len(np.unique(values))
+    has_fractions = bool((values % 1 != 0).any())
+    return n_different >= FEWEST_NUMBERS or (n_different > 1 and has_fractions)
 
 
 def _warn_of_two_units(what: str, values: Numbers) -> list[Finding]:

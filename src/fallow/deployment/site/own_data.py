@@ -13,7 +13,7 @@ from fallow.core.types import State
 from fallow.data import Dataset
 from fallow.data.dataset import UNLABELED
 from fallow.data.facts import DataFacts, describe_data
-from fallow.data.loaders.units import FEWEST_NUMBERS
+from fallow.data.loaders.units import shows_measurements
 from fallow.data.reading import ColumnRead, Finding, Reading, list_notes
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.rows import SiteRows
@@ -57,7 +57,7 @@ def compare_with_sites(folder: SiteFolder, scale: State) -> list[str]:
         numbers = folder.rows.x[:, at].double()
         numbers = numbers[~numbers.isnan()]
         is_scaled = float(scale["std"][at]) not in (0.0, 1.0)
-        if not is_scaled or len(torch.unique(numbers)) < FEWEST_NUMBERS:
+        if not is_scaled or not shows_measurements(numbers.numpy()):
             continue
         offset = column.offset or 0.0
         mean = float(numbers.mean()) + offset
