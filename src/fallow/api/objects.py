@@ -17,7 +17,7 @@ from fallow.core.function_strategy import strategy_class
 from fallow.core.kinds import LARGEST
 from fallow.core.refusal import explain_errors
 from fallow.core.step_training import StepTraining
-from fallow.core.training_config import TrainingConfig
+from fallow.core.training_config import TrainingConfig, as_lists
 from fallow.encoders.module import Network, encoder_class
 from fallow.models.custom import Template
 from fallow.settings.spec import Spec
@@ -98,7 +98,7 @@ class ParsedObjects:
         spec = self.spec(value, what)
         text = str(spec)
         back = Spec.parse(text)
-        if back.name != spec.name or _as_lists(back.fields) != _as_lists(spec.fields):
+        if back.name != spec.name or as_lists(back.fields) != as_lists(spec.fields):
             raise ValueError(
                 f"{value!r} has a setting that cannot be written as parameter=value ({text}); "
                 "use numbers, words or lists of them"
@@ -193,7 +193,7 @@ def _read_strategy(value: Any) -> Any:
 def _is_written(fields: Mapping[str, Any]) -> bool:
     """Return whether fields can be written as settings."""
     try:
-        return bool(json.loads(json.dumps(fields)) == _as_lists(fields))
+        return bool(json.loads(json.dumps(fields)) == as_lists(fields))
     except TypeError:
         return False
 
@@ -216,15 +216,6 @@ def _class_of(value: object) -> type[Any] | None:
     if isinstance(value, type):
         return value
     return type(value)
-
-
-def _as_lists(value: Any) -> Any:
-    """Convert tuples to lists, the only sequence type of a configuration file."""
-    if isinstance(value, Mapping):
-        return {key: _as_lists(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_lists(part) for part in value]
-    return value
 
 
 def read_seed(value: object, what: str = "seed") -> int:

@@ -381,8 +381,8 @@ def _merge(
         if isinstance(before, Mapping) and isinstance(value, Mapping):
             merged[name] = _merge(before, value, default, sources)
             continue
-        is_open = before is None or _as_lists(before) == _as_lists(default)
-        if not is_open and _as_lists(before) != _as_lists(value):
+        is_open = before is None or as_lists(before) == as_lists(default)
+        if not is_open and as_lists(before) != as_lists(value):
             raise ValueError(
                 f"{name} is {before} in {sources[0]} and {value}"
                 f"{sources[1] and ' in ' + sources[1]}; give it once"
@@ -391,10 +391,10 @@ def _merge(
     return merged
 
 
-def _as_lists(value: Any) -> Any:
-    """Convert tuples to lists, as in JSON."""
+def as_lists(value: Any) -> Any:
+    """Convert tuples to lists, the only sequence type of JSON and of configuration files."""
     if isinstance(value, Mapping):
-        return {name: _as_lists(part) for name, part in value.items()}
+        return {name: as_lists(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_as_lists(part) for part in value]
+        return [as_lists(part) for part in value]
     return value

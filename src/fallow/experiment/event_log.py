@@ -370,7 +370,7 @@ class EventLog:
                     label.cycle,
                     label.weight,
                     label.probability,
-                    _label_checksum(site, label),
+                    label.checksum(site),
                     label.is_validation,
                     label.fold,
                 )
@@ -392,7 +392,7 @@ class EventLog:
         for line in self._read(sql, site):
             row, value, cycle, weight, probability, is_validation, fold, mark = line
             label = Label(row, value, cycle, weight, probability, bool(is_validation), fold)
-            if _label_checksum(site, label) != mark:
+            if label.checksum(site) != mark:
                 raise self._damaged(f"the label of row {row} of site {site} was changed")
             labels.append(label)
         return labels
@@ -436,21 +436,3 @@ def with_checksum(tree: object) -> bytes:
     """
     parts = list_parts(tree)
     return b"".join([checksum(*parts), *parts])
-
-
-def _label_checksum(site: SiteId, label: Label) -> bytes:
-    """Return the checksum of a line of the table of labels, with numbers as the file stores them."""
-    probability = None
-    if label.probability is not None:
-        probability = float(label.probability)
-    line: tuple[object, ...] = (
-        site,
-        label.row,
-        float(label.value),
-        label.cycle,
-        float(label.weight),
-        probability,
-        label.is_validation,
-        label.fold,
-    )
-    return checksum(repr(line).encode())

@@ -21,10 +21,8 @@ from fallow.measurements.meter import Exposure
 from fallow.measurements.metrics import MetricScores
 from fallow.measurements.prediction_sets import SetScores
 from fallow.measurements.results import AttackResult
+from fallow.storage.received import is_shallow
 from fallow.storage.validation import STRICT, Count, Number, Rule, Whole
-
-AT_MOST = 50
-"""Nested lists and tables, as noted by a query strategy."""
 
 
 @with_config(STRICT)
@@ -225,22 +223,6 @@ class Relayed(TypedDict):
 
     sent: Annotated[dict[SiteId, Count], Field(description="messages, by sender")]
     received: Annotated[dict[SiteId, Count], Field(description="messages, by receiver")]
-
-
-def is_shallow(value: object) -> bool:
-    """Return whether lists and tables are nested at most `AT_MOST` times."""
-    level = [value]
-    for _ in range(AT_MOST):
-        below: list[object] = []
-        for item in level:
-            if isinstance(item, Mapping):
-                below += item.values()
-            elif isinstance(item, list):
-                below += item
-        level = below
-        if not level:
-            return True
-    return False
 
 
 Notes = Annotated[dict[str, Any], Rule(is_shallow, "a table without deeply nested lists")]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from fallow.catalog import name_of_data
 from fallow.core.build import find, resolve_name
-from fallow.core.kinds import hints_of, literal, refuse_conversion
+from fallow.core.kinds import drop_none, hints_of, literal, refuse_conversion
 from fallow.core.limits import (
     Conflict,
     Limits,
@@ -667,14 +667,14 @@ def check_nested(settings: Mapping[str, object]) -> None:
     hints = hints_of(ExperimentConfig)
     start: Settings = {}
     for name, hint in hints.items():
-        if _without_none(hint) is Spec:
+        if drop_none(hint) is Spec:
             start[name] = {"name": "", "fields": {}}
     gathered = gather_training_config(settings)
     merged = _merge_settings(start, gathered, ExperimentConfig, "")
     for name in gathered:
         value = merged[name]
         refuse_conversion(value, hints[name], name)
-        if isinstance(value, Mapping) and _without_none(hints[name]) is Spec:
+        if isinstance(value, Mapping) and drop_none(hints[name]) is Spec:
             component = value.get("name")
             chosen = value.get("fields")
             if isinstance(component, str) and component and isinstance(chosen, Mapping):
@@ -686,7 +686,7 @@ def _read_setting(key: str, text: str) -> Settings:
     top, *parts = key.split(".")
     hint: object = hints_of(ExperimentConfig).get(top)
     for part in parts:
-        kind = _without_none(hint)
+        kind = drop_none(hint)
         hint = None
         if isinstance(kind, type) and is_dataclass(kind):
             hint = hints_of(kind).get(part)
@@ -852,7 +852,7 @@ def _merge_settings(
         merged[key] = _merge_value(
             old=merged.get(key),
             value=value,
-            kind=_without_none(hints[key]),
+            kind=drop_none(hints[key]),
             where=f"{where}{key}.",
         )
     return merged
@@ -900,14 +900,3 @@ def _merge_spec(old: object, value: object) -> object:
     if not isinstance(old, Mapping):
         raise ValueError(f"{dict(value)} names no class; add its name")
     return {**old, "fields": {**old["fields"], **value}}
-
-
-def _without_none(hint: object) -> object:
-    """Return X for ``X | None`` if X is a dataclass, and any other type unchanged."""
-    options = get_args(hint)
-    if type(None) not in options:
-        return hint
-    for option in options:
-        if is_dataclass(option):
-            return option
-    return hint

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from fallow.core.extensions import fold_name
 from fallow.privacy.settings import Privacy
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.config import OF_FILES, ExperimentConfig, with_settings
@@ -225,12 +225,3 @@ class ParsedStrategy:
     def key(self) -> str:
         """Class name without case, hyphens and underscores."""
         return fold_name(self.spec.name)
-
-
-def fold_name(name: str) -> str:
-    """Normalize a class name as `fallow.core.build` does.
-
-    >>> fold_name("Core-Set") == fold_name("core_set") == fold_name("CoreSet")
-    True
-    """
-    return re.sub("[-_]", "", name).lower()

@@ -32,6 +32,23 @@ class Label(NamedTuple):
     is_validation: bool = False
     fold: int | None = None
 
+    def checksum(self, site: SiteId) -> bytes:
+        """Return the checksum of the label at a site, with numbers as a database stores them."""
+        probability = self.probability
+        if probability is not None:
+            probability = float(probability)
+        line = (
+            site,
+            self.row,
+            float(self.value),
+            self.cycle,
+            float(self.weight),
+            probability,
+            self.is_validation,
+            self.fold,
+        )
+        return checksum(repr(line).encode())
+
 
 @dataclass(frozen=True)
 class PeerMessage:

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 from fallow.core.refusal import explain_errors
@@ -144,18 +145,24 @@ def parse_json(content: bytes) -> object:
 
 def check_depth(value: object) -> None:
     """Raise ValueError for deeply nested lists, which would exceed the recursion limit."""
+    if not is_shallow(value):
+        raise ValueError(NESTED)
+
+
+def is_shallow(value: object) -> bool:
+    """Return whether lists and tables are nested at most `DEEPEST` times."""
     level = [value]
     for _ in range(DEEPEST):
         below: list[object] = []
         for item in level:
-            if isinstance(item, dict):
+            if isinstance(item, Mapping):
                 below += item.values()
             elif isinstance(item, list):
                 below += item
         level = below
         if not level:
-            return
-    raise ValueError(NESTED)
+            return True
+    return False
 
 
 AVAILABLE = Path("/proc/meminfo")  # Linux

@@ -12,9 +12,10 @@ from typing import Any
 from fallow import training as trainers
 from fallow.core.build import find
 from fallow.core.contract import Contract, Tag
+from fallow.core.extensions import fold_name
 from fallow.core.wording import count_noun
 from fallow.settings.spec import Spec
-from fallow.settings.variants import ParsedStrategy, fold_name
+from fallow.settings.variants import ParsedStrategy
 from fallow.study.known import PaperResults
 from fallow.study.records import BOUND, StudyManifest, is_bound
 from fallow.training import personal

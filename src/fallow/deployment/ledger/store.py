@@ -132,7 +132,7 @@ class SiteStore:
                     label.cycle,
                     label.weight,
                     label.probability,
-                    _mark(site, label),
+                    label.checksum(site),
                 )
 
     def _place(self, labels: Sequence[Label]) -> list[Label]:
@@ -175,7 +175,7 @@ class SiteStore:
             is_validation=bool(is_validation),
             fold=fold,
         )
-        if _mark(self._tables.site, label) != mark:
+        if label.checksum(self._tables.site) != mark:
             raise self._tables.damage_error(f"the label of row {label.row} was changed")
         return label
 
@@ -483,21 +483,3 @@ class SiteStore:
         if checksum(blob[MARK:]) != blob[:MARK]:
             raise self._tables.damage_error(f"{what} has a wrong checksum")
         return unpack(blob[MARK:])
-
-
-def _mark(site: SiteId, label: Label) -> bytes:
-    """Return the checksum of a label from its site and values, formatted as Python floats."""
-    probability = label.probability
-    if probability is not None:
-        probability = float(probability)
-    line = (
-        site,
-        label.row,
-        float(label.value),
-        label.cycle,
-        float(label.weight),
-        probability,
-        label.is_validation,
-        label.fold,
-    )
-    return checksum(repr(line).encode())

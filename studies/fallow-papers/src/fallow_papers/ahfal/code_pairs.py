@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
+from fallow.core.extensions import fold_name
 from fallow.experiment.record import Record
 from fallow.report.blocks import Blocks, Cells, Note, Table
 from fallow.report.comparisons import (
@@ -18,7 +19,7 @@ from fallow.report.comparisons import (
 from fallow.report.final_table import label_of
 from fallow.report.labels import over_cycles
 from fallow.settings.spec import Spec
-from fallow.settings.variants import ParsedStrategy, fold_name
+from fallow.settings.variants import ParsedStrategy
 from fallow.study.known import PaperResults
 from fallow.study.records import StudyRecords
 

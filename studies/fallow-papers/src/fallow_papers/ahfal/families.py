@@ -13,8 +13,9 @@ from typing import Literal
 
 from fallow import strategies
 from fallow.core.build import build
+from fallow.core.extensions import fold_name
 from fallow.core.methods import Query
-from fallow.settings.variants import ParsedStrategy, fold_name
+from fallow.settings.variants import ParsedStrategy
 from fallow.study.known import PaperResults
 from fallow.study.records import StudyRecords
 

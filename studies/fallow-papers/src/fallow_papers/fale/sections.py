@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fallow.core.extensions import fold_name
 from fallow.core.wording import join_words
 from fallow.report.blocks import NOTHING, Blocks, Note, Table
 from fallow.report.comparisons import StrategyPair, compare_final_scores, few, tested_cells
@@ -11,7 +12,7 @@ from fallow.report.final_table import label_of
 from fallow.report.published import describe_differences, heading_of_published
 from fallow.report.regression import checkpoints, is_even
 from fallow.report.section import Across, Section, SectionPosition, Sections, has_numbers
-from fallow.settings.variants import ParsedStrategy, fold_name
+from fallow.settings.variants import ParsedStrategy
 from fallow.study.names import label, training_of_config
 from fallow.study.published import PublishedCounts
 from fallow.study.records import StudyRecords
