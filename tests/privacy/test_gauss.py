@@ -187,8 +187,10 @@ def test_without_epsilon_nothing_leaves_that_wants_gaussian_noise() -> None:
 
 def test_a_line_of_laplace_noise_is_written_as_it_always_was() -> None:
     plain = Released(0.5, "digest", {})
-    assert plain.to_line() == {"epsilon": 0.5, "digest": "digest", "reply": {}}
-    assert Released(**Released(0.5, "d", {}, rho=0.25).to_line()).rho == 0.25
+    line = {"epsilon": 0.5, "digest": "digest", "reply": {}, "key": "1"}
+    assert plain.to_line("1") == line
+    noisy = Released(0.5, "d", {}, rho=0.25)
+    assert Released.from_line(noisy.to_line("1"), "1") == noisy
 
 
 @pytest.mark.parametrize("delta", [-0.1, 1.0, float("nan")])

@@ -14,7 +14,7 @@ from fallow.core.exchange_key import ExchangeKey, read_key
 from fallow.core.messages import StateName
 from fallow.core.types import SiteId, State, Values
 from fallow.privacy.ledger import Released, SumKey
-from fallow.sites.store import Label, PeerMessages
+from fallow.sites.store import Label, PeerMessages, read_label
 from fallow.storage.database import Database, DatabaseErrors, Durability
 from fallow.storage.errors import StorageError
 from fallow.storage.files import MARK, checksum
@@ -390,10 +390,11 @@ class EventLog:
         """
         labels = []
         for line in self._read(sql, site):
-            row, value, cycle, weight, probability, is_validation, fold, mark = line
-            label = Label(row, value, cycle, weight, probability, bool(is_validation), fold)
-            if label.checksum(site) != mark:
-                raise self._damaged(f"the label of row {row} of site {site} was changed")
+            label = read_label(line, site)
+            if label is None:
+                raise self._damaged(
+                    f"the label of row {line[0]} of site {site} was changed"
+                )
             labels.append(label)
         return labels
 
@@ -401,7 +402,7 @@ class EventLog:
     # ------------------------------------
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
-        line = with_checksum({**released.to_line(), "key": key})
+        line = with_checksum(released.to_line(key))
         self._write("INSERT INTO privacy_spending VALUES (?, ?, ?)", site, key, line)
 
     def load_releases(self, site: SiteId) -> dict[str, Released]:
@@ -409,11 +410,12 @@ class EventLog:
         sql = "SELECT key, line FROM privacy_spending WHERE site = ? ORDER BY rowid"
         for key, blob in self._read(sql, site):
             line = self._unpack(blob, f"release {key} of site {site}")
-            if line.pop("key") != key:
+            released = Released.from_line(line, key)
+            if released is None:
                 raise self._damaged(
                     f"release {key} of site {site} is stored under another key"
                 )
-            releases[key] = Released(**line)
+            releases[key] = released
         return releases
 
     def hide(self, site: SiteId, secret: SumKey) -> None:

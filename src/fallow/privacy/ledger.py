@@ -29,13 +29,24 @@ class Released(NamedTuple):
     rho: float = 0.0
     delta: float = 0.0
 
-    def to_line(self) -> Tree:
-        """Return the fields as stored in a ledger; ``rho`` and ``delta`` only if they are set."""
+    def to_line(self, key: str) -> Tree:
+        """Return the fields as stored in a ledger; ``rho`` and ``delta`` only if they are set.
+
+        key: key of the release, which is stored with it.
+        """
         fields = self._asdict()
         for name in ("rho", "delta"):
             if not fields[name]:
                 del fields[name]
+        fields["key"] = key
         return fields
+
+    @staticmethod
+    def from_line(line: Tree, key: str) -> Released | None:
+        """Return the release of a stored line, or None if it has another key."""
+        if line.pop("key") != key:
+            return None
+        return Released(**line)
 
 
 class SumKey(TypedDict, total=False):

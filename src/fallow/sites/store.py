@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Protocol, final
+from typing import Any, NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
@@ -48,6 +48,19 @@ class Label(NamedTuple):
             self.fold,
         )
         return checksum(repr(line).encode())
+
+
+def read_label(line: Sequence[Any], site: SiteId) -> Label | None:
+    """Return the label of a line of a database, or None if the line was changed.
+
+    line: the fields of `Label` in their order, and the checksum.
+    """
+    *values, mark = line
+    label = Label._make(values)
+    label = label._replace(is_validation=bool(label.is_validation))
+    if label.checksum(site) != mark:
+        return None
+    return label
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fallow.deployment.ledger.tables import COPIED, NOTICED, Tables
 from fallow.experiment.event_log import with_checksum
 from fallow.privacy.ledger import Released, SumKey, add_up, as_written, doubtful
 from fallow.sites.folds import FoldAssignment
-from fallow.sites.store import Label, Question
+from fallow.sites.store import Label, Question, read_label
 from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import unpack
 
@@ -165,18 +165,9 @@ class SiteStore:
 
     def _read_label(self, line: Sequence[Any]) -> Label:
         """Parse a line of the table and verify its checksum."""
-        row, value, cycle, weight, probability, is_validation, fold, mark = line
-        label = Label(
-            row=row,
-            value=value,
-            cycle=cycle,
-            weight=weight,
-            probability=probability,
-            is_validation=bool(is_validation),
-            fold=fold,
-        )
-        if label.checksum(self._tables.site) != mark:
-            raise self._tables.damage_error(f"the label of row {label.row} was changed")
+        label = read_label(line, self._tables.site)
+        if label is None:
+            raise self._tables.damage_error(f"the label of row {line[0]} was changed")
         return label
 
     def erase(self, row: int) -> Label | None:
@@ -240,7 +231,7 @@ class SiteStore:
                         "limit under [privacy] in its site.toml, or leave the study"
                     )
             self._check_delta(site, released.delta)
-            line = with_checksum({**released.to_line(), "key": key})
+            line = with_checksum(released.to_line(key))
             self._enter(ReleaseEntry(run=self.run, key=key, epsilon=cost, line=line))
 
     def _check_delta(self, site: SiteId, delta: float) -> None:
@@ -371,7 +362,7 @@ class SiteStore:
         n_releases = self._tables.read_one("SELECT count(*) FROM privacy_spending")
         key = f"{PUT_BACK} {now()} {n_releases}"
         unknown = Released(epsilon=cost, digest="", reply={}, delta=delta)
-        line = with_checksum({**unknown.to_line(), "key": key})
+        line = with_checksum(unknown.to_line(key))
         self._enter(ReleaseEntry(run=run, key=key, epsilon=cost, line=line))
 
     def _read_second_book(self) -> tuple[list[ReleaseEntry] | None, bool]:
@@ -457,11 +448,12 @@ class SiteStore:
         sql = "SELECT key, line FROM privacy_spending WHERE run = ? ORDER BY rowid"
         for key, blob in self._tables.read(sql, self.run):
             line = self._unpack(blob, f"release {key}")
-            if line.pop("key") != key:
+            released = Released.from_line(line, key)
+            if released is None:
                 raise self._tables.damage_error(
                     f"release {key} is stored under another key"
                 )
-            releases[key] = Released(**line)
+            releases[key] = released
         return releases
 
     def hide(self, site: SiteId, secret: SumKey) -> None:
