@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ import pytest
 
 import fallow as fl
 from fallow.core.load_options import LoadOptions
+from fallow.data.loaders.open import from_table
 from fallow.data.loaders.table_files import Table, read_file
+from fallow.data.loaders.workbook import find_unit_of_format
+from fallow.deployment.schema import schema_of
+from fallow.deployment.site.rows import read_rows
 from tests.each import each_of
 
 openpyxl = pytest.importorskip("openpyxl")
@@ -232,3 +237,104 @@ def test_colors_and_lines_through_cells_are_said(tmp_path: Path) -> None:
     output = sentences(read_file(path))
     assert "t.xlsx: 3 cells with a fill color, which is not read" in output
     assert "t.xlsx: 1 cell struck through" in output
+
+
+FORMATS = {  # number format of Excel -> unit that the cell shows
+    '0.0" mg/dL"': "mg/dL",
+    '0.00\\ "mmol/L"': "mmol/L",
+    "0.0\\ \\k\\g": "kg",
+    '0.0" cm";-0.0" cm"': "cm",
+    '[Red]0" mg"': "mg",
+    "#,##0.00\\ [$€-407]": "€",
+    '"$"#,##0.00': "$",
+    "_-* #,##0.00\\ [$CHF-807]_-": "CHF",
+    'General" bpm"': "bpm",
+    "0%": "%",
+    "0.0": "",
+    "General": "",
+    "0000": "",
+    "yyyy-mm-dd": "",
+    "#,##0": "",
+    '0.0,"k"': "",  # thousands
+    '[<1000]0" mg";0.0," g"': "",
+    '"ID-"0': "",
+    '0" days ago"': "",
+    '0.0" kg";-0.0" lb"': "",
+    "@": "",
+}
+
+
+@each_of("code, unit", FORMATS.items())
+def test_the_unit_of_a_number_format_is_that_which_cells_show(code: str, unit: str) -> None:
+    assert find_unit_of_format(code) == unit
+
+
+def test_units_of_number_formats_are_those_of_columns(tmp_path: Path) -> None:
+    names: list[object] = [f"c{at}" for at in range(len(FORMATS))]
+    path, book = write(tmp_path, [names, [1.5] * len(names), [2.5] * len(names)])
+    for at, code in enumerate(FORMATS, start=1):
+        book.active.cell(2, at).number_format = code
+        book.active.cell(3, at).number_format = code
+    book.save(path)
+    pairs = zip(names, FORMATS.values(), strict=True)
+    assert read_file(path).units == {name: (unit,) for name, unit in pairs if unit}
+
+
+def write_units(folder: Path, *units: str, name: str = "t.xlsx") -> Path:
+    """Write the doses with number formats, which take turns."""
+    _, book = write(folder, [HEADER, *ROWS])
+    for row in range(2, 14):
+        book.active.cell(row, 1).number_format = f'0.0" {units[row % len(units)]}"'
+    book.save(folder / name)
+    return folder / name
+
+
+def test_a_unit_in_the_number_format_is_on_the_data_sheet(tmp_path: Path) -> None:
+    data = fl.load(write_units(tmp_path, "mg"), label="y")
+    assert data.reading is not None
+    dose = next(read for read in data.reading.columns if read.name == "dose")
+    assert dose.unit == "mg" and "number format" in dose.reason
+    assert data.x[:, 0].tolist() == [row[0] for row in ROWS if row[0] in data.x[:, 0]]
+
+
+def test_two_units_in_the_number_formats_of_a_column_are_a_warning(tmp_path: Path) -> None:
+    path = write_units(tmp_path, "mg/dL", "mmol/L")
+    with pytest.warns(
+        UserWarning, match=r"different units .*: mg/dL \(6\) and mmol/L \(6\)"
+    ):
+        fl.load(path, label="y")
+
+
+@each_of(
+    "agreed, shown, outcome",
+    [
+        ("mg", "mg", 2.75),
+        ("", "mg", 2.75),
+        ("%", "%", 275.0),  # which the cell shows
+        ("", "%", 2.75),
+        ("g", "mg", "the unit 'mg' in the number format"),
+        ("mg", "%", "the unit '%' in the number format"),
+    ],
+)
+def test_a_unit_in_the_number_format_is_compared_with_the_agreed_one(
+    agreed: str, shown: str, outcome: float | str, tmp_path: Path
+) -> None:
+    path, book = write(tmp_path, [HEADER, *ROWS])
+    for row in range(2, 14):
+        book.active.cell(row, 1).number_format = f'0.0" {shown}"' if shown != "%" else "0%"
+    book.save(path)
+    schema = schema_of(path, "y")
+    columns = (replace(schema.columns[0], unit=agreed), *schema.columns[1:])
+    if isinstance(outcome, str):
+        with pytest.raises(ValueError, match=outcome):
+            read_rows(path, replace(schema, columns=columns))
+    else:
+        rows = read_rows(path, replace(schema, columns=columns))
+        assert float(rows.x[:, 0].max()) == pytest.approx(outcome)
+
+
+def test_a_test_sheet_in_another_unit_is_refused(tmp_path: Path) -> None:
+    test = write_units(tmp_path, "g", name="test.xlsx")
+    train = write_units(tmp_path, "mg")
+    with pytest.raises(ValueError, match=r"test\.xlsx: the number format of column 'dose'"):
+        from_table(train, LoadOptions(label="y"), test=test)

@@ -569,7 +569,13 @@ def _schema_of_table(
         if not trains and is_prediction(name):
             reasons.append(f"column {name!r} has predictions, which sites may bring")
             continue
-        setting = Setting(name, file.name, marks=table.marks.of(name), keeps_constant=True)
+        setting = Setting(
+            name,
+            file.name,
+            marks=table.marks.of(name),
+            keeps_constant=True,
+            unit=table.unit_of(name),
+        )
         column = recognize_column(cells, setting)
         read = column.read
         if read.kind == "empty":

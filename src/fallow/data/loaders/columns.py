@@ -158,7 +158,8 @@ class Setting:
     name: of the column. file: where it is. must: it was requested, so it is used or an error. A
     requested column of free text is a text column. keeps_constant: a column with equal cells is
     used. enough: minimum number of rows in which different texts are identifiers.
-    merge: texts that differ only in their writing are one level.
+    merge: texts that differ only in their writing are one level.  unit: that of all cells by their
+    number format, as in Excel.
     """
 
     name: str
@@ -168,6 +169,7 @@ class Setting:
     keeps_constant: bool = False
     enough: int = ENOUGH
     merge: bool = False
+    unit: str = ""
 
     def declare(self, kind: Kind, **details: Any) -> ColumnRead:  # fields of ColumnRead
         return ColumnRead(self.name, kind, **details)
@@ -326,7 +328,12 @@ def _recognize_numbers(
                 "float32 does not have enough digits for numbers of this size"
             )
         )
-    read = setting.declare("number", missing=missing, offset=offset)
+    reason = ""
+    if setting.unit:
+        reason = f"the number format of its cells has the unit {setting.unit!r}"
+    read = setting.declare(
+        "number", missing=missing, offset=offset, unit=setting.unit, reason=reason
+    )
     return Column(read, numbers, tuple(findings), largest)
 
 

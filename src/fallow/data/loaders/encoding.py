@@ -20,7 +20,7 @@ from fallow.data.loaders.cells import (
     read_written,
 )
 from fallow.data.loaders.hashing import hash_texts
-from fallow.data.loaders.table_files import Table
+from fallow.data.loaders.table_files import PERCENT, Table
 from fallow.data.loaders.text_rules import is_empty, merge_names, number_in
 
 Features = npt.NDArray[np.float32]
@@ -93,7 +93,7 @@ def read_numbers(
     """
     numbers = table.numbers(column)
     if numbers is not None:
-        return numbers
+        return numbers * _check_format(table, column, unit)
     levels = levels_of(table, column)
     written = read_written(levels, table.marks.of(column))
     if written is not None and written.unit in ("", unit):
@@ -101,6 +101,23 @@ def read_numbers(
     is_text = np.array([*(number_in(name) is None for name in levels.names), False])
     row = int(is_text[levels.codes].argmax())
     raise ValueError(explain(row, levels.names[levels.codes[row]]))
+
+
+def _check_format(table: Table, column: str, unit: str) -> float:
+    """Return the factor of numbers of Excel, whose format may have the unit: 100 for percent.
+
+    Raises ValueError for a number format with another unit.
+    """
+    shown = table.units.get(column, ())
+    if unit == PERCENT and shown == (PERCENT,):
+        return 100.0
+    others = [one for one in shown if one != unit]
+    if unit and others:
+        raise ValueError(
+            f"{table.name}: column {column!r} has the unit {others[0]!r} in the number format of "
+            f"its cells, and should be in {unit!r}; convert the numbers"
+        )
+    return 1.0
 
 
 def levels_of(table: Table, column: str) -> Levels:

@@ -130,6 +130,7 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
     marks = tables[0].marks
     findings = [finding for table in tables for finding in table.findings]
     cells = _join_tables(tables)
+    units = {column: tables[0].unit_of(column) for column in cells}
     tables.clear()  # columns are dropped as soon as they are features
     y = labels_of(cells[label], marks.of(label))
     sites = _read_names("site", options.site, cells, name, options.merge, findings)
@@ -142,7 +143,7 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
     declared = [_declare(named, roles[named], cells[named]) for named in roles]
     for named in roles:
         del cells[named]
-    columns, omitted = _recognize_columns(cells, options, name, marks)
+    columns, omitted = _recognize_columns(cells, options, name, marks, units)
     reads = [*(column.read for column in columns), *omitted]
     for column in columns:
         findings += column.findings
@@ -276,6 +277,13 @@ def _join_tables(tables: Sequence[Table]) -> Cells:
                     f"{test.name} has a column {column!r} that is not in {first.name}; remove it"
                 )
             joined[column] = _append(joined[column], more)
+            units = {*first.units.get(column, ()), *test.units.get(column, ())}
+            if len(units) > 1 and test.units.get(column):
+                raise ValueError(
+                    f"{test.name}: the number format of column {column!r} has the unit "
+                    f"{join_some(test.units[column])}, and that of {first.name} "
+                    f"{join_some(first.units.get(column, ())) or 'none'}; convert the numbers"
+                )
     return joined
 
 
@@ -371,10 +379,11 @@ def _declare(name: str, role: Role, cells: pa.ChunkedArray) -> ColumnRead:
 
 
 def _recognize_columns(
-    cells: Cells, options: LoadOptions, file: str, marks: Marks
+    cells: Cells, options: LoadOptions, file: str, marks: Marks, units: Mapping[str, str]
 ) -> tuple[list[Column], list[ColumnRead]]:
     """Recognize each column; also return the declarations of those that the user omitted.
 
+    units: those of the number formats of columns.
     ``cells`` is emptied in the process, so that a large table is not in memory twice.
     """
     columns: list[Column] = []
@@ -396,6 +405,7 @@ def _recognize_columns(
             marks=marks.of(name),
             merge=options.merge,
             keeps_constant=is_prediction(name),
+            unit=units[name],
         )
         columns.append(recognize_column(column_cells, setting))
         del column_cells

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from narwhals.stable.v2.typing import IntoDataFrame
     from pyarrow.parquet import ParquetFile
 
+PERCENT = "%"
 CELL_BYTES = 20
 """Bytes of a number from file to feature: as read, in float64, and in float32."""
 BATCH = 1 << 16  # rows that are decoded at once
@@ -75,13 +76,23 @@ class Table:
     """Columns of a file or a frame as they were read, before any role or kind.
 
     columns: cells by the name of the column, in the types of `fallow.data.loaders.cells.simplify`.
-    marks: those of the numbers in its texts.
+    marks: those of the numbers in its texts.  units: units in the number formats of columns of an
+    Excel file, for columns that have any.
     """
 
     name: str
     columns: dict[str, pa.ChunkedArray]
     findings: tuple[Finding, ...] = ()
     marks: Marks = Marks()
+    units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def unit_of(self, column: str) -> str:
+        """Return the only unit in the number format of a column, "" without one.
+
+        A number that is shown in percent is a share.
+        """
+        units = self.units.get(column, ())
+        return units[0] if len(units) == 1 and units != (PERCENT,) else ""
 
     @property
     def n_rows(self) -> int:
@@ -267,7 +278,8 @@ def _read_excel(path: Path, options: LoadOptions, expected: KnownMarks) -> Table
         sentence = f"{path.name}: texts with a decimal comma were read as numbers in "
         state = warning if options.decimal == "auto" else note
         findings.append(state(sentence + join_some(converted), "decimal='.'"))
-    return Table(path.name, columns, tuple(findings), marks)
+    units = {name: unit for name, unit in zip(names, read.units, strict=True) if unit}
+    return Table(path.name, columns, tuple(findings), marks, units)
 
 
 def _read_marked(texts: Sequence[str], marks: Marks) -> dict[str, float | None]:

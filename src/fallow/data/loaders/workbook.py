@@ -20,7 +20,7 @@ from fallow.core.optional import import_optional
 from fallow.core.suggestions import nearest
 from fallow.core.wording import count_noun, join_some
 from fallow.data.loaders.cells import format_value
-from fallow.data.loaders.text_rules import number_in
+from fallow.data.loaders.text_rules import number_in, split_unit
 from fallow.data.reading import Finding, note, warning
 from fallow.storage.received import check_fits, count_available_bytes
 
@@ -36,9 +36,23 @@ ROW = 120
 ELEMENT = 60  # bytes of any other element, such as a shared text
 COLUMN_LETTERS = re.compile(r"[A-Za-z]{1,3}")
 BLOCK = 1 << 20
+MOST_FORMAT = 200
+"""Largest number of characters of a number format that are read."""
 MOST_DIGITS = 6
 """Largest number of digits of an index."""
 XML_FILES = (".xml", ".rels")
+STYLES = "xl/styles.xml"
+"""Part with the formats of cells."""
+FORMAT_PART = re.compile(
+    r"""\[\$(?P<currency>[^\]-]*)[^\]]*\]  # such as [$€-407]
+    |\[(?P<rule>[^\]]*)\]  # a color or a condition
+    |"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|[_*].
+    |(?P<digits>General|[0#?][0#?.,/]*([eE][+-][0#?]+)?)|(?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+"""Parts of the format of a number in Excel, such as ``0.0" mg/dL"``."""
+ONE = " 1 "
+LETTER = re.compile(r"[^\W\d_]")
 SHEET_TAG = b"sheetData"
 """Name of the element with the rows of a sheet."""
 
@@ -57,16 +71,18 @@ def check_workbook_fits(path: Path, limit: int | None = None) -> dict[str, _Coun
     others = 0
     counters: dict[str, _Counter] = {}
     with path.open("rb") as opened, zipfile.ZipFile(opened) as archive:
-        for member in archive.infolist():
+        units: list[str] = []  # of each style, which is read first
+        for member in sorted(archive.infolist(), key=lambda one: one.filename != STYLES):
             # no member is decompressed beyond its declared size
             check_fits(path.name, member.file_size, room)
-            counter = _Counter()
+            counter = _Counter(units)
             counters[member.filename] = counter
             if not counter.read(archive, member) and _may_have_cells(archive, member):
                 raise ValueError(
                     f"{path.name} is damaged: its part {member.filename!r:.80} is not valid XML; "
                     "save it again as .xlsx"
                 )
+            units = units or counter.units
             largest = max(largest, counter.cells_bytes)
             others += counter.others_bytes
             check_fits(path.name, largest + others, room)
@@ -78,10 +94,11 @@ class _Counter:
 
     bare_formulas: formulas without a stored value. hidden: hidden rows. styles: number of cells
     below the first row in each style. formats: fill and font of each style; fills, fonts: whether
-    they have a color, and strike a text through.
+    they have a color, and strike a text through. units: unit in the number format of each style.
+    units_of: number of cells with a number in each column, from 1, and unit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unit_of_style: Sequence[str]) -> None:
         self.rows = 0
         self.cells = 0
         self.widest = 0
@@ -92,6 +109,10 @@ class _Counter:
         self.formats: list[tuple[int, int]] = []
         self.fills: list[bool] = []
         self.fonts: list[bool] = []
+        self.units: list[str] = []
+        self.units_of: Counter[tuple[int, str]] = Counter()
+        self._unit_of_style = unit_of_style
+        self._number_formats: dict[str, str] = {"9": "0%", "10": "0.00%"}
         self._has_formats = False
         self._column = 0
         self._has_formula = False
@@ -107,6 +128,11 @@ class _Counter:
     def others_bytes(self) -> int:
         """Return the bytes of all other elements."""
         return self.others * ELEMENT
+
+    def list_units(self, column: int) -> tuple[str, ...]:
+        """Return the units in the number formats of a column, from 1, sorted."""
+        units = {unit for at, unit in self.units_of if at == column and unit}
+        return tuple(sorted(units))
 
     def read(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bool:
         """Read a member up to the first invalid XML, and return whether there was none."""
@@ -132,7 +158,7 @@ class _Counter:
             self._has_formula = False
             self._has_value = False
             if self.rows > 1:
-                self.styles[_index_of(attributes.get("s"))] += 1
+                self._count_style(attributes)
         elif tag == "row":
             self._column = 0
             self.rows = _row_of(attributes.get("r"), self.rows)
@@ -146,11 +172,23 @@ class _Counter:
             self.others += 1
             self._note_style(tag, attributes)
 
+    def _count_style(self, attributes: Mapping[str, str]) -> None:
+        style = _index_of(attributes.get("s"))
+        self.styles[style] += 1
+        is_number = attributes.get("t", "n") == "n"
+        if is_number and style < len(self._unit_of_style):
+            self.units_of[self._column, self._unit_of_style[style]] += 1
+
     def _note_style(self, tag: str, attributes: Mapping[str, str]) -> None:
-        """Read the fills, the fonts and the styles of cells that use them."""
+        """Read the fills, the fonts, the number formats, and the styles of cells that use them."""
         if tag == "cellXfs":
             self._has_formats = True
+        elif tag == "numFmt":
+            code = attributes.get("formatCode", "")
+            self._number_formats[attributes.get("numFmtId", "")] = code
         elif tag == "xf" and self._has_formats:
+            code = self._number_formats.get(attributes.get("numFmtId", ""), "")
+            self.units.append(find_unit_of_format(code))
             indices = (attributes.get("fillId"), attributes.get("fontId"))
             fill, font = map(_index_of, indices)
             self.formats.append((fill, font))
@@ -172,6 +210,38 @@ class _Counter:
 
     def _mark_value(self, text: str) -> None:
         self._has_value = True
+
+
+def find_unit_of_format(code: str) -> str:
+    """Return the unit that a number format of Excel shows, "" for none or several.
+
+    >>> (
+    ...     find_unit_of_format('0.0" mg/dL"'),
+    ...     find_unit_of_format("0.00%"),
+    ...     find_unit_of_format("0.0"),
+    ... )
+    ('mg/dL', '%', '')
+    """
+    units: set[str] = set()
+    shown = ""  # the number 1 in a section of the format
+    for part in FORMAT_PART.finditer(code[:MOST_FORMAT] + ";"):
+        if part["other"] == ";":
+            cell = split_unit(shown.strip(" -()"))
+            if ONE in shown:
+                units.add(cell[1] if cell is not None else "")
+            shown = ""
+        elif part["digits"] is not None:
+            shown += ONE
+            if part["digits"].endswith(","):
+                return ""  # thousands, of which the cell shows the number
+        elif part["rule"] is not None and part["rule"][:1] in ("<", ">", "="):
+            return ""
+        elif part["other"] is not None and LETTER.match(part["other"]):
+            return ""  # a date
+        else:
+            literals = (part["currency"], part["quoted"], part["escaped"], part["other"])
+            shown += next((literal for literal in literals if literal), "")
+    return units.pop() if len(units) == 1 else ""
 
 
 def _may_have_cells(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bool:
@@ -241,11 +311,15 @@ def _row_of(number: str | None, before: int) -> int:
 @final
 @dataclass(frozen=True)
 class Sheet:
-    """Header and rows of a sheet; a row may be shorter than the header, not longer."""
+    """Header and rows of a sheet; a row may be shorter than the header, not longer.
+
+    units: units in the number formats of each column, in the order of the header.
+    """
 
     header: list[str]
     rows: list[Cells]
     findings: tuple[Finding, ...]
+    units: list[tuple[str, ...]]
 
 
 def read_sheet(
@@ -296,11 +370,15 @@ def read_sheet(
         row += [None] * (len(header) - len(row))
     counter = counters.get(f"xl/worksheets/sheet{names.index(chosen) + 1}.xml")
     findings += _describe_sheet(path.name, counter, len(merged))
-    styles = counters.get("xl/styles.xml")
+    styles = counters.get(STYLES)
     if counter is not None and styles is not None:
         findings += _describe_marks(path.name, *_count_marked(counter, styles))
     findings += _describe_texts(path.name, header, rows)
-    return Sheet(header, rows, tuple(findings))
+    units: list[tuple[str, ...]] = [()] * len(header)
+    if counter is not None:
+        units = [counter.list_units(column + 1) for column in range(len(header))]
+        findings += _describe_units(path.name, header, counter)
+    return Sheet(header, rows, tuple(findings), units)
 
 
 def find_only_sheet(path: Path) -> str | None:
@@ -416,6 +494,21 @@ def _describe_marks(name: str, filled: int, struck: int) -> list[Finding]:
         cells = count_noun(struck, "cell")
         sentence = f"{name}: {cells} struck through, which were read like the others"
         findings.append(warning(sentence, "delete their values if they are not valid"))
+    return findings
+
+
+def _describe_units(name: str, header: Sequence[str], counter: _Counter) -> list[Finding]:
+    """Return a warning of each column whose cells have number formats with different units."""
+    findings: list[Finding] = []
+    for column, title in enumerate(header, start=1):
+        units = counter.list_units(column)
+        if len(units) > 1:
+            times = [f"{unit} ({counter.units_of[column, unit]:,})" for unit in units]
+            sentence = (
+                f"{name}: column {title!r} has cells in different units by their number format: "
+                f"{join_some(times)}"
+            )
+            findings.append(warning(sentence, "convert all numbers to one unit"))
     return findings
 
 
