@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from PIL import Image
 
 import fallow as fl
 from fallow.data import from_folder, from_npz
+from fallow.deployment.schema import schema_of
+from fallow.deployment.site.rows import read_rows
 from tests.data.kinds import quietly
 from tests.each import each_of
 
@@ -145,6 +148,79 @@ def test_a_table_of_images_may_have_other_columns(column: str, tmp_path: Path) -
     assert "2 images left out, because labels.csv does not list them" in dataset.notes
     with pytest.raises(ValueError, match="images have no 'nurse'"):
         fl.load(folder, group="nurse")
+
+
+LISTS = {  # header and line of image i of class a or b -> column of labels
+    "HAM10000": ("lesion_id,image_id,dx,age", "L{lesion},i{i:02},{kind},40", "label"),
+    "ISIC 2019": ("image,a,b", "i{i:02},{is_a:.1f},{is_b:.1f}", "label"),
+    "ISIC 2020": ("image_name,diagnosis", "i{i:02},{kind}", "label"),
+    "files": ("filename,label", "i{i:02}.png,{kind}", "label"),
+    "paths": ("path,label", "part_{part}/i{i:02}.png,{kind}", "label"),
+    "another column": ("image_id,age,benign", "i{i:02},40,{kind}", "benign"),
+}
+
+
+def write_list(folder: Path, header: str, line: str, n: int = 24) -> Path:
+    """Write images of two classes to two folders, and a table that lists them."""
+    lines = [header]
+    for i in range(n):
+        file = folder / f"part_{i % 2}" / f"i{i:02}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((4, 4), 9 * i, np.uint8)).save(file)
+        is_a = i % 3 == 0
+        facts = {"i": i, "lesion": i // 2, "part": i % 2, "kind": "ab"[not is_a]}
+        lines.append(line.format(**facts, is_a=is_a, is_b=not is_a))
+    (folder / "list.csv").write_text("\n".join(lines))
+    return folder
+
+
+@each_of("header, line, label", LISTS.values())
+def test_lists_are_read_alike_in_simulations_and_at_sites(
+    header: str, line: str, label: str, tmp_path: Path
+) -> None:
+    folder = write_list(tmp_path / header, header, line)
+    data = quietly(lambda: fl.load(folder, label=None if label == "label" else label))
+    assert data.classes == ("a", "b") and len(data.x) + len(data.x_test) == 24
+    agreed = schema_of(folder, label)
+    assert agreed.classes == ("a", "b") and agreed.shape == (1, 4, 4)
+    rows = read_rows(folder, agreed)
+    assert rows.ids == tuple(f"i{i:02}.png" for i in range(24))
+    assert rows.labels == tuple(float(i % 3 != 0) for i in range(24))
+    assert data.ids is not None
+    label_of = dict(zip(rows.ids, rows.labels, strict=True))
+    for name, y in zip(data.ids, data.y.tolist(), strict=True):
+        assert y == label_of[f"{Path(name).stem}.png"]
+    groups = [f.fix for f in data.findings if "of one patient" in f.sentence]
+    assert groups == ["group='lesion_id'"] * ("lesion" in header)
+
+
+def test_targets_and_empty_labels_of_a_list_are_read_at_a_site(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "scans")
+    with pytest.raises(ValueError, match=r"targets.csv lists images of 2 sites"):
+        schema_of(folder)
+    table = folder / "targets.csv"
+    lines = [line.rpartition(",")[0] for line in table.read_text().splitlines()]
+    table.write_text("\n".join(lines).replace("03.png,1.5", "03.png,"))
+    agreed = schema_of(folder)
+    assert agreed.task == "regression"
+    assert read_rows(folder, agreed).labels[2:5] == (1.0, None, 2.0)
+    table.write_text(table.read_text().replace(",2.0", ",NA"))
+    assert read_rows(folder, agreed).labels[2:5] == (1.0, None, None)
+    table.write_text("file,label\nscans/00.png,no\nscans/01.png,maybe\n")
+    agreed = replace(agreed, task="classification", classes=("no", "yes"))
+    with pytest.raises(ValueError, match=r"targets.csv, scans/01.png: label 'maybe'"):
+        read_rows(folder, agreed)
+
+
+def test_two_images_of_one_listed_name_are_refused(tmp_path: Path) -> None:
+    folder = write_list(tmp_path, "image_id,label", "i{i:02},{kind}")
+    (folder / "part_0" / "i01.png").write_bytes(
+        (folder / "part_1" / "i01.png").read_bytes()
+    )
+    with pytest.raises(ValueError, match="lists 'i01', and several images have that name"):
+        from_folder(folder)
+    with pytest.raises(ValueError, match="has no table with a column 'dx'"):
+        fl.load(write_list(tmp_path / "a", "image_id,age", "i{i:02},4"), label="dx")
 
 
 def test_images_of_another_shape_are_squeezed_with_a_warning(tmp_path: Path) -> None:

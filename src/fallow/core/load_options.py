@@ -82,7 +82,10 @@ class LoadOptions:
     An experiment configuration has these fields among its settings.
     """
 
-    label: Annotated[str | None, Option("Column with the labels.")] = None
+    label: Annotated[
+        str | None,
+        Option("Column with the labels, also of a list of images.", (*TABLES, "images")),
+    ] = None
     site: Annotated[str | None, Option("Column with the site ID.")] = None
     group: Annotated[
         str | None,

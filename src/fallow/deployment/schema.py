@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import torch
 from pydantic import Field, ValidationError, with_config
 
@@ -450,10 +451,10 @@ def schema_of(
     """Infer the schema of example data.
 
     The data is a .csv or .parquet table, a .npz file of arrays, or a folder of images in
-    ``class/*`` and ``unlabeled/*``. A column with numbers only is numeric. Any other column is
-    categorical with its sorted texts. Add units and limits by hand. A column with an empty cell may
-    be empty at the sites too. Columns of dates, row names and free text are left out and reported
-    with ``notify``, except ``texts``, which become text columns.
+    ``class/*`` and ``unlabeled/*``, or with a table that lists them. A column with numbers only is
+    numeric. Any other column is categorical with its sorted texts. Add units and limits by hand. A
+    column with an empty cell may be empty at the sites too. Columns of dates, row names and free
+    text are left out and reported with ``notify``, except ``texts``, which become text columns.
 
     ``classes`` lists the class names if some have no example. With ``needs_whole``, no column may
     be empty, because sites drop incomplete rows or models cannot use them. With ``trains`` false,
@@ -463,16 +464,25 @@ def schema_of(
     """
     file = find_existing(path)
     if file.is_dir():
-        pictures = read_pictures(file, options=options)
+        pictures = read_pictures(file, options=options, label=label)
         names = {*pictures.labels, *pictures.empty_classes} - {""}
         values = classes or tuple(sorted(names))
-        if not values and not trains:
+        findings = [*pictures.findings]
+        if pictures.table and names:
+            chosen: TaskChoice = task
+            if pictures.targets is not None:
+                chosen = "regression"
+            listed = np.array(pictures.labels)
+            encoded = encode_labels(listed, chosen, pictures.table, classes)
+            values = encoded.classes
+            findings += encoded.findings
+        if not names and not classes and not trains:
             values = (DONE,)
-        for finding in pictures.findings:
+        for finding in findings:
             notify(f"{file.name}: {finding.sentence}")
         return Schema(
             kind="images",
-            task="classification",
+            task=_choose_task(values) if pictures.table else "classification",
             label=label,
             classes=values,
             shape=pictures.x.shape[1:],

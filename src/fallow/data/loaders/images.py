@@ -112,6 +112,8 @@ class Images:
         Whether each image is one of several in its file; empty if none is.
     locations : tuple of SliceLocation or None
         Location of each DICOM image in its volume; empty if it was not asked.
+    table : str
+        Name of the table that lists the images; "" if their folders are the classes.
     """
 
     x: npt.NDArray[np.float32]
@@ -127,6 +129,7 @@ class Images:
     groups: tuple[str, ...] | None = None
     is_page: tuple[bool, ...] = ()
     locations: tuple[SliceLocation | None, ...] = ()
+    table: str = ""
 
 
 @final
@@ -195,9 +198,13 @@ def read_folder(
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in site/class/*")
-    listed = read_list(folder, options.group)
+    listed = read_list(folder, options.group, options.label)
     if listed is not None:
         return _read_listed(listed, folder, notify, options)
+    if options.label is not None:
+        raise ValueError(
+            f"{folder} has no table with a column {options.label!r} that lists its images; {LISTED}"
+        )
     splits = find_splits(folder)
     layout = find_layout(folder, splits)
     files = layout.files

@@ -20,9 +20,16 @@ if TYPE_CHECKING:
     from fallow.data.loaders.table_files import Table
 
 FILE = "file"
-FILE_COLUMNS = (FILE, "filename", "file_name", "image", "image_id", "path")
-LABEL_COLUMNS = ("target", "label", "class")
+FILE_COLUMNS = (
+    *(FILE, "filename", "file_name", "path"),
+    *("image", "image_id", "image_name", "isic_id"),
+)
+TARGET = "target"
+LABEL_COLUMNS = (TARGET, "label", "class", "dx", "diagnosis")
 """Columns, in lower case, of a table that lists images."""
+FEWEST_CLASSES = 2
+Files = Mapping[str, Path | None]
+"""Images by their names without suffix, None for a name of several."""
 IN_LIST = "write numbers with a decimal point"
 
 
@@ -61,23 +68,28 @@ class Listed:
     findings: tuple[Finding, ...]
 
 
-def read_list(folder: Path, group: str | None = None) -> Listed | None:
+def read_list(
+    folder: Path, group: str | None = None, label: str | None = None
+) -> Listed | None:
     """Read the table in the folder that lists its images, or return None without one.
 
-    group: column with the group of an image.  Raises ValueError for a file that is not there or
-    that is listed twice.
+    A table without labels may have a column of 0 and 1 for each class, as those of ISIC.
+
+    group: column with the group of an image.  label: column with its class; None: one of
+    `LABEL_COLUMNS`.  Raises ValueError for a file that is not there or that is listed twice.
     """
     from fallow.data.loaders.table_files import read_file
 
     tables = list_files(folder, "*.csv")
     if not tables:
         return None
-    by_stem = {file.stem: file for file in list_files(folder, "*") if _is_image(file)}
-    listed = [
-        (file, table)
-        for file, table in ((file, read_file(file)) for file in tables)
-        if _lists_images(table, folder, by_stem)
-    ]
+    by_stem: dict[str, Path | None] = {}  # None for a name of several files
+    for file in (*list_files(folder, "*"), *list_files(folder, "*/*")):
+        if _is_image(file):
+            by_stem[file.stem] = None if file.stem in by_stem else file
+    labels = LABEL_COLUMNS if label is None else (label.lower(),)
+    read = [(file, _join_classes(read_file(file), labels)) for file in tables]
+    listed = [pair for pair in read if _lists_images(pair[1], folder, by_stem, labels)]
     if len(listed) > 1:
         raise ValueError(
             f"{folder} has {len(listed)} tables with files and targets, {listed[0][0].name} "
@@ -86,7 +98,7 @@ def read_list(folder: Path, group: str | None = None) -> Listed | None:
     if not listed:
         return None
     file, table = listed[0]
-    return _read_columns(folder, file, table, by_stem, group)
+    return _read_columns(folder, file, table, by_stem, labels, group)
 
 
 def _is_image(file: Path) -> bool:
@@ -94,55 +106,101 @@ def _is_image(file: Path) -> bool:
 
 
 def _find_column(columns: Iterable[str], known: Sequence[str]) -> str | None:
-    """Return the first column with one of the names, in any case, or None."""
-    return next((name for name in columns if name.lower() in known), None)
+    """Return the column with the first of the names, in any case, or None."""
+    named = {name.lower(): name for name in reversed([*columns])}
+    return next((named[name] for name in known if name in named), None)
 
 
-def _lists_images(table: Table, folder: Path, by_stem: Mapping[str, Path]) -> bool:
+def _lists_images(
+    table: Table, folder: Path, by_stem: Files, labels: Sequence[str]
+) -> bool:
     """Return whether a table has the columns of a list, and files of the folder in it."""
     column = _find_column(table.columns, FILE_COLUMNS)
-    if column is None or _find_column(table.columns, LABEL_COLUMNS) is None:
+    if column is None or _find_column(table.columns, labels) is None:
         return False
-    return column == FILE or _find_file(folder, table.texts(column)[0], by_stem).is_file()
+    if column == FILE:
+        return True
+    return _find_file(folder, table.texts(column)[0], by_stem, table.name).is_file()
 
 
-def _find_file(folder: Path, name: str, by_stem: Mapping[str, Path]) -> Path:
-    """Return the file of a name, which may lack its suffix."""
-    return by_stem.get(name, folder / name)
+def _join_classes(table: Table, labels: Sequence[str]) -> Table:
+    """Return a table with a column of labels, instead of one of 0 and 1 for each class."""
+    column = _find_column(table.columns, FILE_COLUMNS)
+    if column is None or _find_column(table.columns, labels) is not None:
+        return table
+    classes = [name for name in table.columns if name != column]
+    numbers = [table.numbers(name) for name in classes]
+    if len(classes) < FEWEST_CLASSES or any(values is None for values in numbers):
+        return table
+    shares = np.array(numbers)  # (classes, n)
+    if not np.isin(shares, (0.0, 1.0)).all() or not (shares.sum(0) == 1).all():
+        return table
+    import pyarrow as pa
+
+    names = np.array(classes)[shares.argmax(0)]
+    joined = pa.chunked_array([pa.array(names.tolist(), pa.string())])
+    return replace(table, columns={column: table.columns[column], labels[-1]: joined})
+
+
+def _find_file(folder: Path, name: str, by_stem: Files, table: str) -> Path:
+    """Return the file of a name, which may lack its suffix and its folder."""
+    if name not in by_stem:
+        beside = folder / name
+        elsewhere = by_stem.get(Path(name).stem)
+        if elsewhere is None or elsewhere.name != name or beside.is_file():
+            return beside
+        return elsewhere
+    file = by_stem[name]
+    if file is None:
+        raise ValueError(
+            f"{table} lists {name!r}, and several images have that name; give their paths"
+        )
+    return file
 
 
 def _read_columns(
-    folder: Path, file: Path, table: Table, by_stem: Mapping[str, Path], group: str | None
+    folder: Path,
+    file: Path,
+    table: Table,
+    by_stem: Files,
+    labels_in: Sequence[str],
+    group: str | None,
 ) -> Listed:
+    from fallow.data.loaders.table import suggest_groups
+
     file_column = _find_column(table.columns, FILE_COLUMNS)
-    label = _find_column(table.columns, LABEL_COLUMNS)
+    label = _find_column(table.columns, labels_in)
     assert file_column is not None and label is not None  # noqa: S101 - the table has both
     names = tuple(table.texts(file_column))
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise ValueError(f"{file} lists {twice[0]!r} more than once; leave one line")
-    files = [_find_file(folder, name, by_stem) for name in names]
+    files = [_find_file(folder, name, by_stem, table.name) for name in names]
     for name, image in zip(names, files, strict=True):
         is_inside = image.resolve().is_relative_to(folder.resolve())
         if not name or not is_inside or not image.is_file():
             raise ValueError(
                 f"{file} lists {name!r}, and {folder} has no such file; give paths below the folder"
             )
-    targets = table.numbers(label) if label == "target" else None
+    targets = None
+    if label == TARGET and labels_in == LABEL_COLUMNS:
+        targets = table.numbers(label)
     labels: tuple[str, ...] = ()
     if targets is None:
-        labels = tuple(table.texts(label))
+        labels = tuple(table.plain_texts(label))
         _check_labels(labels, label, file)
     words = "labels" if targets is None else "regression targets"
     findings = [note(f"{words} were read from {file.name}")]
     findings += [replace(one, fix=IN_LIST) for one in table.marks.warn_of_doubt(file.name)]
     known = {file_column, label, "site", group}
     others = [column for column in table.columns if column not in known]
+    if group is None:
+        findings += suggest_groups({name: table.columns[name] for name in others})
     if others:
         findings.append(
             note(f"{file.name}: the columns {join_some(others)} were not read", "group=")
         )
-    n_unlisted = len({*by_stem.values()} - {*files})
+    n_unlisted = len({*filter(None, by_stem.values())} - {*files})
     if n_unlisted:
         images = count_noun(n_unlisted, "image")
         findings.append(
@@ -163,7 +221,7 @@ def _read_columns(
 def _check_labels(labels: Sequence[str], column: str, table: Path) -> None:
     """Raise ValueError if targets are numbers and texts."""
     are_numbers = {number_in(label) is not None for label in labels if label}
-    if column == "target" and len(are_numbers) > 1:
+    if column == TARGET and len(are_numbers) > 1:
         raise ValueError(
             f"{table}: in the column {column!r}, some labels are numbers and others texts; give "
             "numbers for regression, or names of classes in a column label"

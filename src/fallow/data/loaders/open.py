@@ -406,7 +406,7 @@ def from_folder(
     if result.sites is not None:
         sites = np.array(result.sites)
     labels: npt.NDArray[Any] = np.asarray(result.labels)
-    task: TaskChoice = "classification"
+    task: TaskChoice = "classification" if options.label is None else "auto"
     if result.targets is not None:
         labels = result.targets
         task = "regression"

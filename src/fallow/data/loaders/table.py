@@ -61,6 +61,7 @@ from fallow.storage.received import check_fits
 Cells = dict[str, pa.ChunkedArray]
 COLUMN_ROLES: tuple[Role, ...] = ("label", "site", "group", "id")
 """Roles of columns that are no features."""
+NO_ROLES: Mapping[str, Role] = {}
 RELEASED = 8
 """Number of columns after which the memory of their texts returns to the system."""
 FEWEST_GROUPS = 10
@@ -139,7 +140,7 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
     if id_column is not None:
         roles[id_column] = "id"
     if groups is None:
-        findings += _suggest_groups(cells, options, roles)
+        findings += suggest_groups(cells, options.drop, roles)
     declared = [_declare(named, roles[named], cells[named]) for named in roles]
     for named in roles:
         del cells[named]
@@ -341,8 +342,8 @@ def _read_names(
     return names
 
 
-def _suggest_groups(
-    cells: Cells, options: LoadOptions, roles: Mapping[str, Role]
+def suggest_groups(
+    cells: Cells, dropped: Sequence[str] = (), roles: Mapping[str, Role] = NO_ROLES
 ) -> Iterator[Finding]:
     """Yield a finding for each identifier that is repeated, such as that of a patient.
 
@@ -357,7 +358,7 @@ def _suggest_groups(
         names = values.unique().drop_null()
         if not FEWEST_GROUPS <= len(names) < n_rows or _has_fractions(names):
             continue
-        finding = note if column in options.drop else warning
+        finding = note if column in dropped else warning
         yield finding(
             f"column {column!r} looks like an identifier and has {len(names):,} different "
             f"values in {n_rows:,} rows, so that training and test examples may be of one "

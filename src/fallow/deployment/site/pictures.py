@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import stat
@@ -23,9 +24,12 @@ from fallow.data.loaders.folders import (
     list_files,
     list_folders,
 )
-from fallow.data.loaders.images import Images, read_images
+from fallow.data.loaders.images import LISTED, Images, read_images
+from fallow.data.loaders.listed import Listed, read_list
 from fallow.data.loaders.pixels import ImageError, open_image
 
+LABEL = "label"
+"""Column of labels, if the agreement names no other."""
 CLASS_AND_FILE = 2
 """Parts of the path of an image in the folder of a class."""
 
@@ -132,16 +136,21 @@ def read_pictures(
     channels: int | None = None,
     physical_range: PhysicalRange | None = None,
     options: LoadOptions = DEFAULTS,
+    label: str = LABEL,
 ) -> Images:
     """Read every image in the folder of a class, sorted by name regardless of the class.
 
-    An image may be moved to the folder of its class. Hidden files are skipped. ``channels`` is 1 or
-    3 as agreed, or None for 1 if all images are grayscale. Raises ValueError, naming the file, for
-    an image that is unreadable, has another size, or is outside the folder. ``physical_range`` has the
-    agreed values of DICOM images that are black and white. ``options`` are those of the site, such
-    as ``pages``: if each page is an example, a folder in that of a class is read as a file of
-    pages, in the order of the numbers in their names.
+    A table in the folder may list the images with their labels, in the agreed column ``label`` or
+    another of `LABEL_COLUMNS`. An image may be moved to the folder of its class. Hidden files are
+    skipped. ``channels`` is 1 or 3 as agreed, or None for 1 if all images are grayscale. Raises
+    ValueError, naming the file, for an image that is unreadable, has another size, or is outside
+    the folder. ``physical_range`` has the agreed values of DICOM images that are black and white.
+    ``options`` are those of the site, such as ``pages``: if each page is an example, a folder in
+    that of a class is read as a file of pages, in the order of the numbers in their names.
     """
+    listed = read_list(folder, options.group, None if label == LABEL else label)
+    if listed is not None:
+        return _read_listed(listed, folder, channels, physical_range, options)
     files = sorted(
         list_files(folder, "*/*"), key=lambda file: (file.name, file.parent.name)
     )
@@ -150,7 +159,7 @@ def read_pictures(
     if not files:
         raise ValueError(
             f"{folder} contains no images; put them in a folder for each class and "
-            f"in {UNLABELED_FOLDER}/"
+            f"in {UNLABELED_FOLDER}/, or {LISTED}"
         )
     for file in files:
         check_inside(file, folder)
@@ -178,6 +187,58 @@ def read_pictures(
         is_page=tuple(n_pages[at] > 1 for at in stack.file_of),
         locations=stack.locations,
     )
+
+
+def _read_listed(
+    listed: Listed,
+    folder: Path,
+    channels: int | None,
+    physical_range: PhysicalRange | None,
+    options: LoadOptions,
+) -> Images:
+    """Read the images in a table, sorted by name regardless of the order of its lines.
+
+    Raises ValueError for images of several sites.
+    """
+    sites = sorted({*(listed.sites or ())})
+    if len(sites) > 1:
+        raise ValueError(
+            f"{listed.table.name} lists images of {len(sites)} sites, such as {sites[0]!r} and "
+            f"{sites[1]!r}; keep those of this site"
+        )
+    order = sorted(range(len(listed.files)), key=lambda at: _order_listed(listed.files[at]))
+    files = [listed.files[at] for at in order]
+    stack = read_images(files, channels, physical_range=physical_range, pages=options.pages)
+    lines = [order[at] for at in stack.file_of]  # of each image in the table
+    if listed.targets is None:
+        labels = tuple(listed.labels[line] for line in lines)
+    else:
+        numbers = [float(listed.targets[line]) for line in lines]
+        labels = tuple("" if math.isnan(number) else repr(number) for number in numbers)
+    groups = stack.choose_groups(options.group if listed.groups is None else None)
+    findings = stack.findings
+    if options.group is None:
+        findings = (*findings, *stack.suggest_groups())
+    if listed.groups is not None:
+        groups = tuple(listed.groups[line] for line in lines)
+    n_pages = Counter(stack.file_of)
+    return Images(
+        x=stack.x,
+        labels=labels,
+        targets=listed.targets,
+        names=tuple(files[at].relative_to(folder).as_posix() for at in stack.file_of),
+        findings=(*listed.findings, *findings),
+        physical_range=stack.physical_range,
+        unit=stack.unit,
+        groups=groups,
+        is_page=tuple(n_pages[at] > 1 for at in stack.file_of),
+        locations=stack.locations,
+        table=listed.table.name,
+    )
+
+
+def _order_listed(file: Path) -> tuple[str, str]:
+    return file.name, str(file)
 
 
 def _order_pages(file: Path) -> tuple[str, list[int], str]:

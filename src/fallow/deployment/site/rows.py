@@ -636,7 +636,9 @@ def _parse_labels(
 
 
 def _read_images(folder: Path, schema: Schema, options: LoadOptions) -> SiteRows:
-    pictures = read_pictures(folder, schema.shape[0], schema.black_and_white, options)
+    pictures = read_pictures(
+        folder, schema.shape[0], schema.black_and_white, options, schema.label
+    )
     if pictures.physical_range is not None and not schema.physical_range:
         low, high = pictures.physical_range
         raise ValueError(
@@ -651,10 +653,15 @@ def _read_images(folder: Path, schema: Schema, options: LoadOptions) -> SiteRows
     files = [folder / name for name in pictures.names]  # of each image
     x = torch.from_numpy(pictures.x)
     _check_shape(x, schema)
-    folders = [f"folder {file.parent}" for file in files]
+    labels = pictures.labels
+    places = [f"folder {file.parent}" for file in files]
+    if pictures.table:
+        places = [f"{pictures.table}, {name}" for name in pictures.names]
+        known = {*schema.classes}
+        labels = tuple("" if is_empty(one) and one not in known else one for one in labels)
     return SiteRows(
         x=x,
-        labels=_parse_labels(schema, pictures.labels, folders),
+        labels=_parse_labels(schema, labels, places),
         ids=_name_images(files, folder),
         describe=lambda row: files[row],
         notes=tuple(finding.advice for finding in pictures.findings),
@@ -824,7 +831,9 @@ class _Kind:
 
 KINDS = {
     "table": _Kind(_read_table, TABLES, "a table, .csv or .parquet"),
-    "images": _Kind(_read_images, (), "a folder of images in class/* and unlabeled/*"),
+    "images": _Kind(
+        _read_images, (), "a folder of images in class/* and unlabeled/*, or in a table"
+    ),
     "arrays": _Kind(_read_arrays, (".npz",), "arrays in a file .npz"),
 }
 """Kinds of data by the name in the schema."""
