@@ -24,7 +24,7 @@ from bench.memory import read_memory
 from fallow.encoders import Fourier
 from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.experiment.methods import versions
-from fallow.sites.store import SeenRows
+from fallow.sites.seen_rows import SeenRows
 from fallow.storage.features import FeatureFile, FeatureStore
 from fallow.training.parts.closed_form import OneHot
 from fallow.training.parts.ridge import add_up

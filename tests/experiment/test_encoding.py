@@ -20,7 +20,7 @@ from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.experiment.suitability import check_task
 from fallow.settings.config import ExperimentConfig, config_from, with_settings
 from fallow.settings.spec import Spec
-from fallow.sites.store import SeenRows
+from fallow.sites.seen_rows import SeenRows
 from fallow.sites.view import SiteView
 from fallow.storage import features as features_room
 from fallow.storage.features import FeatureStore, digest_of_rows

@@ -17,7 +17,7 @@ from fallow.experiment.simulation import SimulatedEnvironment, environment_of
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.cases import Cases
-from fallow.sites.store import seen_rows
+from fallow.sites.seen_rows import seen_rows
 from fallow.sites.view import SiteView
 from fallow.storage.features import FeatureStore
 from fallow.study.estimate import estimate

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fallow.core.types import Values
 from fallow.core.view import Release
-from fallow.sites.store import SeenRows
+from fallow.sites.seen_rows import SeenRows
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
 from fallow.training.parts import ridge

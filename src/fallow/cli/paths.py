@@ -30,5 +30,5 @@ def leave_current_folder() -> None:
 def _is_current(entry: str, here: Path, own: Path) -> bool:
     if entry == "":
         return True
-    executable = Path(os.path.realpath(entry))
-    return executable == here and executable != own
+    folder = Path(os.path.realpath(entry))
+    return folder == here and folder != own

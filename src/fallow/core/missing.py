@@ -77,15 +77,15 @@ def total_cells(blocks: Iterable[Tensor]) -> dict[str, Tensor | float]:
     (2.0, [3.0, 5.0], [2.0, 1.0])
     """
     n_rows = 0
-    total: Tensor | float = 0.0
-    value: Tensor | float = 0.0
+    sums: Tensor | float = 0.0
+    n_observed: Tensor | float = 0.0
     for rows in blocks:
         if bool(rows.isinf().any()):
             raise ValueError("a feature is infinite; correct it, or omit such examples")
         n_rows += len(rows)
-        total = total + rows.nansum(0)
-        value = value + (~rows.isnan()).sum(0).double()
-    return {"rows": float(n_rows), "columns": total, "observed": value}
+        sums = sums + rows.nansum(0)
+        n_observed = n_observed + (~rows.isnan()).sum(0).double()
+    return {"rows": float(n_rows), "columns": sums, "observed": n_observed}
 
 
 def filled(x: Tensor, fill: Tensor | None) -> Tensor:

@@ -194,10 +194,10 @@ def _warn_of_sites(sites: Sequence[SiteFacts], lost: Sequence[str]) -> list[str]
 def _warn_of_labels(names: Sequence[str], classes: Mapping[str, int]) -> list[str]:
     """Return warnings about classes with too few labels.  classes: number of labels of each."""
     output: list[str] = []
-    once = [name for name in names if classes[name] == 1]
-    if once:
+    rare = [name for name in names if classes[name] == 1]
+    if rare:
         output.append(
-            f"only one label of {join_some(once)}: it can be used for training or "
+            f"only one label of {join_some(rare)}: it can be used for training or "
             "testing, not both"
         )
     never = [name for name in names if classes[name] == 0]
@@ -242,8 +242,10 @@ def notes_beside_facts(dataset: Dataset) -> list[str]:
     reading = dataset.reading
     if reading is None:
         return list(dataset.notes)
-    output = [finding.sentence for finding in describe_columns(reading.columns)]
-    return [note for note in dataset.notes if note not in output and LEFT_OUT not in note]
+    by_column = [finding.sentence for finding in describe_columns(reading.columns)]
+    return [
+        note for note in dataset.notes if note not in by_column and LEFT_OUT not in note
+    ]
 
 
 LEFT_OUT = "left out: "
@@ -326,10 +328,10 @@ def summarize_data(facts: DataFacts) -> str:
     if facts["lost"]:
         sentences.append(f"No row remains of {join_some(facts['lost'])}.")
     if facts["crossing"]:
-        output = f"{facts['crossing']:,} test examples are also training examples."
+        sentence = f"{facts['crossing']:,} test examples are also training examples."
         if facts["crossing"] == 1:
-            output = "1 test example is also a training example."
-        sentences.append(output)
+            sentence = "1 test example is also a training example."
+        sentences.append(sentence)
     else:
         sentences.append(
             f"{facts['duplicates']:,} rows are duplicates of earlier rows, and none of "

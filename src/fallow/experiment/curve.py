@@ -349,12 +349,12 @@ def decide_stop(rule: StopRule, records: Sequence[Record]) -> FinishedStop:
         why = f"{known} scores so far, and a forecast needs {FEWEST}"
         return {"is_over": False, "chance": None, "reason": why}
     chance = fit_curve(points[source]).chance_of_less(rule.more, rule.gain)
-    output = (
+    outlook = (
         f"another {rule.more} labels bring less than {100 * rule.gain:g} points with "
         f"{100 * chance:.0f} % confidence, by {len(points[source])} scores on {WORDS[source]} "
         f"up to {points[source][-1].labels:.0f} labels"
     )
     is_over = chance >= rule.confidence
     wanted = f"{100 * rule.confidence:g} %"
-    why = f"{output}; the criterion is {wanted}"
+    why = f"{outlook}; the criterion is {wanted}"
     return {"is_over": is_over, "chance": chance, "reason": why}

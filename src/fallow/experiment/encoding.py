@@ -35,8 +35,8 @@ from fallow.privacy.settings import noise_refusal
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.cases import JOINED
+from fallow.sites.seen_rows import Source
 from fallow.sites.site import Encoded
-from fallow.sites.store import Source
 from fallow.storage.features import FeatureStore
 from fallow.training.tuning import Tuning
 

@@ -100,16 +100,16 @@ def restore(members: Mapping[SiteId, LocalSite], memory: Memory) -> None:
     An object relayed to several sites is shared by them again.
     """
     messages: dict[tuple[int, ...], PeerMessage] = {}
-    for name, kept in memory.items():
+    for name, states in memory.items():
         members[name].forget()
-        brought: dict[str, dict[SiteId, PeerMessage]] = {}
-        for what, state in kept.items():
-            function, is_part, sender = what.partition("/")
-            if is_part and function != "own":
-                alike = tuple(map(id, state.values()))
-                peer_message = messages.setdefault(alike, PeerMessage(state))
-                brought.setdefault(function, {})[sender] = peer_message
+        received: dict[str, dict[SiteId, PeerMessage]] = {}
+        for name_of_state, state in states.items():
+            function, slash, sender = name_of_state.partition("/")
+            if slash and function != "own":
+                identity = tuple(map(id, state.values()))
+                peer_message = messages.setdefault(identity, PeerMessage(state))
+                received.setdefault(function, {})[sender] = peer_message
             else:
-                members[name].remember(what, state)
-        for function, result in brought.items():
-            members[name].receive(function, result)
+                members[name].remember(name_of_state, state)
+        for function, messages_of_function in received.items():
+            members[name].receive(function, messages_of_function)

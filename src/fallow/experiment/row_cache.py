@@ -64,10 +64,10 @@ class DatasetCache:
         if key in self._known:
             return self._known[key]
         self._known.clear()
-        values = read()
-        if values.x.nbytes + values.x_test.nbytes <= MOST_HELD:
-            self._known[key] = values
-        return values
+        dataset = read()
+        if dataset.x.nbytes + dataset.x_test.nbytes <= MOST_HELD:
+            self._known[key] = dataset
+        return dataset
 
 
 NAMES = ("classes", "site_names", "columns", "ids")
@@ -102,14 +102,14 @@ def read_once(
         return read()
     name = f"rows-{_digest(files, config)}"
     with only_one(folder / "rows.lock"):
-        once = _load(folder, name)
-        if once is not None:
-            return once
+        copy = _load(folder, name)
+        if copy is not None:
+            return copy
         # other drafts may belong to a process that is writing them
         sweep(folder, "rows-*")
-        once = read()
-        _save(folder, name, once)
-        return _load(folder, name) or once  # which all processes share
+        dataset = read()
+        _save(folder, name, dataset)
+        return _load(folder, name) or dataset  # the copy, which all processes share
 
 
 def _find_sources(config: ExperimentConfig, data_dir: Path | None) -> Sequence[Path]:
@@ -120,22 +120,22 @@ def _find_sources(config: ExperimentConfig, data_dir: Path | None) -> Sequence[P
 
 
 def _digest(files: Sequence[Path], config: ExperimentConfig) -> str:
-    h = hashlib.sha256()
+    digest = hashlib.sha256()
     if len(files) >= MANY:
         for path in files:
             status = path.stat()
             mark = (path.parts[-3:], status.st_size, status.st_mtime_ns)
-            h.update(repr(mark).encode())
+            digest.update(repr(mark).encode())
         files = ()
     for path in files:
         if len(files) > 1:
-            h.update(repr((path.name, path.stat().st_size)).encode())
+            digest.update(repr((path.name, path.stat().st_size)).encode())
         with path.open("rb") as file:
             for block in iter(lambda: file.read(1 << 20), b""):
-                h.update(block)
+                digest.update(block)
     details = [{name: getattr(config, name) for name in OF_FILES}, versions()]
-    h.update(json.dumps(details, sort_keys=True, default=str).encode())
-    return h.hexdigest()
+    digest.update(json.dumps(details, sort_keys=True, default=str).encode())
+    return digest.hexdigest()
 
 
 def _save(folder: Path, name: str, dataset: Dataset) -> None:
@@ -230,9 +230,9 @@ def is_own_file(path: Path) -> bool:
 
 def checksum_of(array: Array) -> str:
     """Return a checksum of dtype, shape and values of a contiguous array."""
-    h = hashlib.sha256()
-    h.update(repr((array.dtype.str, array.shape)).encode())
+    digest = hashlib.sha256()
+    digest.update(repr((array.dtype.str, array.shape)).encode())
     values = array.reshape(-1).view(np.uint8)
     for begin in range(0, len(values), BLOCK):
-        h.update(values[begin : begin + BLOCK].data)
-    return h.hexdigest()
+        digest.update(values[begin : begin + BLOCK].data)
+    return digest.hexdigest()

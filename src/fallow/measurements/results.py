@@ -54,12 +54,12 @@ def describe_attack(attack: AttackResult) -> str:
     >>> describe_attack(attack)
     'model alone: 0 of 12 examples read, in 2.0 CPU seconds (9 numbers about 156 values)'
     """
-    output = f"{attack['read']} of {count_noun(attack['rows'], 'example')} read"
+    success = f"{attack['read']} of {count_noun(attack['rows'], 'example')} read"
     if attack["error"] is not None:
-        output += f" within {attack['error']:.1g} standard deviations"
+        success += f" within {attack['error']:.1g} standard deviations"
     if attack["near"] > attack["read"]:
-        output += f", {attack['near'] - attack['read']} more nearly"
+        success += f", {attack['near'] - attack['read']} more nearly"
     return (
-        f"{attack['attack']}: {output}, in {attack['seconds']:.1f} CPU seconds "
+        f"{attack['attack']}: {success}, in {attack['seconds']:.1f} CPU seconds "
         f"({attack['numbers']:,} numbers about {attack['unknowns']:,} values)"
     )

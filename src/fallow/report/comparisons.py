@@ -76,24 +76,26 @@ def score_text(study: StudyRecords, strategy: str) -> str | None:
     return spread.text(digits_of(study))
 
 
-def tested_cells(study: StudyRecords, c: Comparison) -> Cells:
+def tested_cells(study: StudyRecords, comparison: Comparison) -> Cells:
     """Return the cells for mean difference, adjusted p of the exact test and number of
     pairs.
     """
     return {
-        "Difference [95 %]": with_interval(c.difference, c.interval, digits_of(study)),
-        "Holm p": p_text(c.holm),
-        "Seeds": str(c.pairs),
+        "Difference [95 %]": with_interval(
+            comparison.difference, comparison.interval, digits_of(study)
+        ),
+        "Holm p": p_text(comparison.holm),
+        "Seeds": str(comparison.pairs),
     }
 
 
-def few(tests: Tested) -> list[Block]:
+def note_few_seeds(tests: Tested) -> list[Block]:
     """Explain that no difference can be significant if there are too few seeds."""
     reasons = dict.fromkeys(comparison.note for _, comparison in tests)
     return [Note(f"{reason}.") for reason in reasons if reason]
 
 
-def settings(study: StudyRecords, key: str) -> Blocks:
+def compare_settings(study: StudyRecords, key: str) -> Blocks:
     """Compare a strategy with and without one of its settings.
 
     There are no blocks if the study has no such pair with two common seeds.
@@ -113,4 +115,4 @@ def settings(study: StudyRecords, key: str) -> Blocks:
     if not rows:
         return []
     caption = "The same strategy with and without a setting"
-    return [Table.of(caption, rows, words=2), *few(tests)]
+    return [Table.of(caption, rows, words=2), *note_few_seeds(tests)]

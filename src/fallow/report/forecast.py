@@ -47,11 +47,11 @@ def forecast(study: StudyRecords, key: str) -> Blocks:
     values.sort(key=lambda one: ranks.index(one.strategy))
     rows: list[Cells] = []
     for one in values:
-        output = " ".join(one.sentences(MORE))
+        sentence = " ".join(one.sentences(MORE))
         rows.append(
             {
                 heading(study.study): label_of(one.strategy, study.study),
-                "Forecast": output.removeprefix(f"Another {MORE:,.0f} labels: "),
+                "Forecast": sentence.removeprefix(f"Another {MORE:,.0f} labels: "),
             }
         )
     blocks: list[Block] = []

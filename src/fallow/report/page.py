@@ -69,7 +69,7 @@ GENERAL = (
     Section("Accuracy by class", CLASSES, results.classes, has_class_scores),
     Section("Partition", CLASSES, results.partition, tells_classes),
     Section("Labels of each class over cycles", CLASSES, results.balance, buys_classes),
-    Section("Effect of a setting", FINDINGS, comparisons.settings, chooses),
+    Section("Effect of a setting", FINDINGS, comparisons.compare_settings, chooses),
     Section(
         "Closed-form classifiers", RUN, closed_form.closed_form, closed_form.has_closed_form
     ),

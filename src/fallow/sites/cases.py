@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fallow.sites.store import SeenRows
+from fallow.sites.seen_rows import SeenRows
 
 CHUNK = 4096
 """Number of rows whose features are in memory at once, if they are in a file."""

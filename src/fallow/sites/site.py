@@ -29,17 +29,8 @@ from fallow.privacy.guard import Noise, ReleaseGuard
 from fallow.privacy.settings import Privacy
 from fallow.sites.cases import Cases
 from fallow.sites.folds import FoldAssignment
-from fallow.sites.store import (
-    Answers,
-    Label,
-    PeerMessages,
-    SeenRows,
-    Source,
-    Store,
-    in_unit,
-    names_from_relay,
-    seen_rows,
-)
+from fallow.sites.seen_rows import SeenRows, Source, in_unit, seen_rows
+from fallow.sites.store import Answers, Label, PeerMessages, Store, names_from_relay
 
 
 def named_stream(

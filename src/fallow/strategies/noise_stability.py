@@ -106,8 +106,8 @@ class NoiseStability:
         changes = out.new_empty(self.draws, view.classes, view.pool)
         for change in changes:  # (C, m) of one draw, written in place
             w = add_noise(view.layout, state["w"], self.epsilon, noise)
-            there = view.forward({**state, "w": w}, rows).softmax(1)
-            change.copy_(((there - out) / out.norm(dim=1, keepdim=True)).T)
+            noisy = view.forward({**state, "w": w}, rows).softmax(1)
+            change.copy_(((noisy - out) / out.norm(dim=1, keepdim=True)).T)
         return changes.flatten(0, 1).T
 
 

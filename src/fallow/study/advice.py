@@ -230,10 +230,10 @@ class Expected:
         >>> Expected("mine", 0.012, -0.01, 0.034, ()).sentence("theirs")
         'mine compared with theirs: +1.2 points [-1.0, +3.4].'
         """
-        output = f"{self.strategy} compared with {reference}: {100 * self.gain:+.1f} points"
+        gain = f"{self.strategy} compared with {reference}: {100 * self.gain:+.1f} points"
         if self.low is None or self.high is None:
-            return f"{output}, from little more than one task, so there is no interval."
-        return f"{output} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]."
+            return f"{gain}, from little more than one task, so there is no interval."
+        return f"{gain} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]."
 
     def list_tasks(self) -> str:
         """List the tasks with the largest weights.
@@ -244,10 +244,10 @@ class Expected:
         named = []
         for task, weight in self.tasks[:SHOWN]:
             named.append(f"{task.rpartition('/')[2]} ({100 * weight:.0f} %)")
-        output = ", ".join(named)
+        text = ", ".join(named)
         if len(self.tasks) > SHOWN:
-            output += f" and {len(self.tasks) - SHOWN} more"
-        return output
+            text += f" and {len(self.tasks) - SHOWN} more"
+        return text
 
 
 @dataclass(frozen=True)

@@ -94,9 +94,9 @@ def _check_workers(client: Client, out: Path) -> int:
             )
     token = secrets.token_hex(8)
     (out / SEEN).write_text(token, encoding="utf-8")
-    seen = client.run(read_token, str(out.absolute()))
-    for worker, workers in seen.items():
-        if workers != token:
+    contents = client.run(read_token, str(out.absolute()))
+    for worker, content in contents.items():
+        if content != token:
             raise ValueError(
                 f"worker {worker} cannot access {out.absolute()}; give with --out a "
                 "folder that all machines have under the same path"
@@ -166,12 +166,12 @@ def run_task(text: str) -> Report:
         context = chdir(folder)
     with context, limit_threads(setup.threads):
         failures = run_all(setup, cells, note)
-    task = []
+    reported = []
     for failure in failures:
-        task.append(
+        reported.append(
             (failure.cell.strategy, failure.cell.seed, failure.reason, failure.trace)
         )
-    return {"events": noted, "failures": task}
+    return {"events": noted, "failures": reported}
 
 
 def _collect(

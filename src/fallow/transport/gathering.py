@@ -213,20 +213,20 @@ class ReplyCollector:
     def _check_hope(self, waited: float) -> None:
         """Raise RunHalted if too few sites can reply, or if the time limit has passed."""
         reasons = [f"site {site}: {why}" for site, why in sorted(self.refused.items())]
-        output = "; ".join(reasons)
+        listed = "; ".join(reasons)
         hopeful = len(self.accepted) + len(self.missing) + len(self.retriable)
         if hopeful < self.need:
             raise RunHalted(
                 f"{self.key} needs replies from {self.need} of {len(self.instructions)} "
                 f"sites, but {len(self.refused)} replies are rejections or invalid: "
-                f"{output}; fix the cause and start again to resume the run"
+                f"{listed}; fix the cause and start again to resume the run"
             )
         if waited >= self.remote.waits.patience:
             raise RunHalted(
                 f"{len(self.accepted)} of {len(self.instructions)} sites replied to "
                 f"{self.key} in {waited:.0f} seconds, but {self.need} are necessary; "
                 f"missing: {', '.join(sorted(self.missing))}; rejected: "
-                f"{output or 'none'}; start again when the sites are "
+                f"{listed or 'none'}; start again when the sites are "
                 "connected to resume the run"
             )
 

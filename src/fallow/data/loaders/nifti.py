@@ -37,10 +37,17 @@ TYPES: Mapping[int, str] = {
     768: "u4",
 }
 """Types of numbers by their codes."""
+AT_SHAPE = 40
+AT_TYPE = 70
+AT_SIGN = 76  # of the third axis of a quaternion
+AT_SCALING = 108
+AT_FORMS = 252
+AT_QUATERNION = 256
+AT_MATRIX = 280
+AT_MAGIC = 344
+"""Positions of the fields of a header in bytes."""
 UNSCALED = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
 """Slopes and intercepts that leave numbers unchanged; a slope of 0 is none."""
-
-
 UNIT = "NIfTI in its own unit"
 """Unit of the values of a volume, which its file does not name."""
 AXES_OF_SPACE = 3
@@ -184,9 +191,9 @@ def _unpack(file: BinaryIO, is_packed: bool) -> Iterator[BinaryIO]:
 def _read_header(file: BinaryIO) -> Header:
     header = file.read(HEADER)
     order = _find_order(header)
-    dims = struct.unpack_from(f"{order}8h", header, 40)
-    (code,) = struct.unpack_from(f"{order}h", header, 70)
-    offset, slope, intercept = struct.unpack_from(f"{order}3f", header, 108)
+    dims = struct.unpack_from(f"{order}8h", header, AT_SHAPE)
+    (code,) = struct.unpack_from(f"{order}h", header, AT_TYPE)
+    offset, slope, intercept = struct.unpack_from(f"{order}3f", header, AT_SCALING)
     n_axes = dims[0]
     shape = dims[1 : 1 + n_axes]
     if not 1 <= n_axes <= MOST_AXES or min(shape) < 1:
@@ -207,14 +214,14 @@ def _find_directions(header: bytes, order: str) -> npt.NDArray[np.float64]:
 
     They are those of the affine matrix, else of the quaternion, else right, anterior and superior.
     """
-    of_quaternion, of_matrix = struct.unpack_from(f"{order}2h", header, 252)
+    of_quaternion, of_matrix = struct.unpack_from(f"{order}2h", header, AT_FORMS)
     directions = np.eye(3)
     if of_matrix > 0:
-        rows = struct.unpack_from(f"{order}12f", header, 280)
+        rows = struct.unpack_from(f"{order}12f", header, AT_MATRIX)
         directions = np.array(rows, dtype=np.float64).reshape(3, 4)[:, :3].T
     elif of_quaternion > 0:
-        b, c, d = struct.unpack_from(f"{order}3f", header, 256)
-        (is_left_handed,) = struct.unpack_from(f"{order}f", header, 76)
+        b, c, d = struct.unpack_from(f"{order}3f", header, AT_QUATERNION)
+        (is_left_handed,) = struct.unpack_from(f"{order}f", header, AT_SIGN)
         a = math.sqrt(max(0.0, 1 - (b * b + c * c + d * d)))
         directions = np.array(
             [
@@ -236,7 +243,7 @@ def _find_directions(header: bytes, order: str) -> npt.NDArray[np.float64]:
 def _find_order(header: bytes) -> str:
     """Return the byte order of a header. Raises ValueError for one of another format."""
     for order in "<>":
-        is_header = len(header) == HEADER and header[344:348] == MAGIC
+        is_header = len(header) == HEADER and header[AT_MAGIC:] == MAGIC
         if is_header and struct.unpack_from(f"{order}i", header)[0] == HEADER:
             return order
     raise ValueError("it is no NIfTI-1 file (.nii, .nii.gz)")

@@ -147,14 +147,16 @@ def as_features(x: npt.NDArray[Any], name: str) -> tuple[Features, Finding | Non
         brightest = BRIGHTEST[x.dtype.name]
         scaled = x.astype(np.float32)
         scaled /= np.float32(brightest)
-        output = (
+        division = (
             f"pixels are {x.dtype} and were divided by {brightest:,}, so they are in [0, 1]"
         )
         highest = int(x.max()) if x.size else 0
         if x.dtype.name == "uint16" and 0 < highest <= MOST_OF_12_BITS:
-            dark = f"{output}; the largest is {highest}, so images of 8 to 12 bits are dark"
+            dark = (
+                f"{division}; the largest is {highest}, so images of 8 to 12 bits are dark"
+            )
             return scaled, warning(dark, "scale the pixels to all bits, or give uint8")
-        return scaled, note(output)
+        return scaled, note(division)
     with np.errstate(over="ignore"):
         numbers: Features = x.astype(np.float32)
     if x.ndim == 4 and numbers.size and np.nanmax(np.abs(numbers)) > LARGE:

@@ -63,17 +63,17 @@ class PlausibleSums:
         if why is None:
             return result
         self.failed.append(why)
-        annotator = ", ".join(sorted(replies))
-        output = f"the aggregate of {function!r} over {annotator} is impossible: {why}"
+        sites = ", ".join(sorted(replies))
+        finding = f"the aggregate of {function!r} over {sites} is impossible: {why}"
         if len(self.failed) >= ATTEMPTS:
             raise RunHalted(
-                f"{output}; this happened {len(self.failed)} times, and masks hide "
+                f"{finding}; this happened {len(self.failed)} times, and masks hide "
                 "the responsible site: ask the sites to check their examples and "
                 "processes, and start again, or agree on a study without secure "
                 "aggregation or with other sites"
             )
-        self.notify({"event": "implausible", "reason": f"{output}; it is requested again"})
-        raise Implausible(output)
+        self.notify({"event": "implausible", "reason": f"{finding}; it is requested again"})
+        raise Implausible(finding)
 
     def find_fault(
         self,

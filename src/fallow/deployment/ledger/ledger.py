@@ -212,11 +212,11 @@ class Ledger:
         An expired check is returned only without any other task of its row.
         """
         newest: dict[int, LabelingTask] = {}
-        for asked in self.tasks():
-            is_over = asked.is_check and asked.state == "expired"
-            if asked.row not in newest or not is_over:
-                newest.pop(asked.row, None)
-                newest[asked.row] = asked
+        for task in self.tasks():
+            is_over = task.is_check and task.state == "expired"
+            if task.row not in newest or not is_over:
+                newest.pop(task.row, None)
+                newest[task.row] = task
         return newest
 
     def cycles(self) -> list[int]:
@@ -370,8 +370,8 @@ class Ledger:
         a labeling task, and for an expired or withdrawn task.
         """
         with self.transaction():
-            asked = self._find_question(row)
-            answers = [entry for _, entry in load_answers(self._tables, asked.id)]
+            line = self._find_newest_line(row)
+            answers = [entry for _, entry in load_answers(self._tables, line.id)]
             own: LabelAnswer | None = None
             for entry in answers:
                 if entry.annotator == annotator:
@@ -381,9 +381,9 @@ class Ledger:
                 if is_correcting_resolution:
                     kind = "resolved"  # the decision still counts
                 self._record(
-                    asked, annotator=annotator, value=value, kind=kind, reason=reason
+                    line, annotator=annotator, value=value, kind=kind, reason=reason
                 )
-            return self._load_task(asked.id)
+            return self._load_task(line.id)
 
     def confirm(
         self, value: int, right: Sequence[int], wrong: Sequence[int], annotator: str
@@ -399,9 +399,9 @@ class Ledger:
             confirmed = [row for row in dict.fromkeys(right) if row in rows]
             at = now()
             for row in confirmed:
-                asked = self._load_line(rows[row])
+                line = self._load_line(rows[row])
                 self._record(
-                    asked, annotator=annotator, value=value, kind="confirmed", at=at
+                    line, annotator=annotator, value=value, kind="confirmed", at=at
                 )
             for row in wrong:
                 if row in rows and row not in confirmed:
@@ -411,9 +411,9 @@ class Ledger:
     def resolve(self, row: int, value: float | None, annotator: str) -> LabelingTask:
         """Resolve a conflict. Earlier labels no longer count."""
         with self.transaction():
-            asked = self._find_question(row)
-            self._record(asked, annotator=annotator, value=value, kind="resolved")
-            return self._load_task(asked.id)
+            line = self._find_newest_line(row)
+            self._record(line, annotator=annotator, value=value, kind="resolved")
+            return self._load_task(line.id)
 
     def skip(self, row: int, annotator: str) -> None:
         """Record that an annotator labels a row later, after all others.
@@ -421,9 +421,9 @@ class Ledger:
         Raises ValueError for a row whose labeling task is not open.
         """
         with self.transaction():
-            asked = self._find_question(row)
+            line = self._find_newest_line(row)
             sql = "INSERT INTO skipped (task, annotator) VALUES (?, ?)"
-            self._tables.write(sql, asked.id, annotator)
+            self._tables.write(sql, line.id, annotator)
 
     def take_back(self, annotator: str) -> LabelingTask | None:
         """Undo an annotator's latest label that is not used in training, or return None."""
@@ -431,9 +431,9 @@ class Ledger:
             latest = self._find_latest_answer(annotator)
             if latest is None:
                 return None
-            asked = self._load_line(latest.task)
+            line = self._load_line(latest.task)
             self._record(
-                asked,
+                line,
                 annotator=annotator,
                 value=latest.value,
                 kind="taken back",
@@ -487,7 +487,7 @@ class Ledger:
                 row,
             )
 
-    def _find_question(self, row: int) -> _TaskLine:
+    def _find_newest_line(self, row: int) -> _TaskLine:
         """Return the newest labeling task of a row, and an expired check after any other one.
 
         Raises ValueError if it cannot be labeled.
@@ -502,7 +502,7 @@ class Ledger:
 
     def _record(
         self,
-        asked: _TaskLine,
+        line: _TaskLine,
         *,
         annotator: str,
         value: float | None,
@@ -516,13 +516,13 @@ class Ledger:
         ``undoes`` is the ID of the label that is undone. ``at`` is the time (default: now).
         """
         if not annotator.strip():
-            raise ValueError(f"the label of row {asked.row} has no annotator: give a name")
+            raise ValueError(f"the label of row {line.row} has no annotator: give a name")
         if value is not None:
             value = float(value)
         self._tables.write(
             "INSERT INTO annotation (task, annotator, value, at, kind, undoes, reason) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            asked.id,
+            line.id,
             annotator,
             value,
             at or now(),
@@ -530,7 +530,7 @@ class Ledger:
             undoes,
             reason,
         )
-        answers = [answer for _, answer in load_answers(self._tables, asked.id)]
-        state, _ = decide_state(answers, asked.needed, self.rule)
+        answers = [answer for _, answer in load_answers(self._tables, line.id)]
+        state, _ = decide_state(answers, line.needed, self.rule)
         sql = "UPDATE task SET state = ? WHERE id = ?"
-        self._tables.write(sql, state, asked.id)
+        self._tables.write(sql, state, line.id)

@@ -346,14 +346,14 @@ class SiteStore:
             if cost > 0 or delta > 0:
                 self._enter_doubtful(cost, delta)
             self._note(NOTICED, now())
-            output = (
+            description = (
                 "noise: this ledger was restored from a backup, and the releases of site "
                 f"{self._tables.site} since then are unknown; ε {cost:g}, the rest of its "
                 f"limit of {self._epsilon:g}, counts as spent; to release more, raise the "
                 "limit under [privacy] in site.toml"
             )
-            self._note(RESTORED, output)
-            return output
+            self._note(RESTORED, description)
+            return description
 
     def _enter_doubtful(self, cost: float, delta: float) -> None:
         """Record a cost for releases that may have happened."""

@@ -201,8 +201,8 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
         lines.append("guideline, displayed beside each example:")
     shown = [plain(line, LINE) for line in lines]
     if agreement.guideline is not None:
-        output = agreement.guideline.split("\n")
-        shown += [f"  {plain(line, MOST_OF_GUIDELINE)}" for line in output]
+        paragraphs = agreement.guideline.split("\n")
+        shown += [f"  {plain(line, MOST_OF_GUIDELINE)}" for line in paragraphs]
     return shown
 
 
@@ -211,17 +211,14 @@ def _describe_empty(agreement: Agreement) -> list[str]:
     lacking = [c.name for c in agreement.schema.columns if c.may_be_empty]
     if not lacking:
         return []
-    output = (
+    sent = (
         "each site sends, for every column, the sum of its cells and the number of "
         "nonempty ones"
     )
     if agreement.config.privacy.secure_sum:
-        output = f"{output}, protected by secure aggregation"
+        sent = f"{sent}, protected by secure aggregation"
     return [
-        (
-            f"cells may be empty in {join_some(lacking)}: the sites impute them "
-            f"together; {output}"
-        )
+        f"cells may be empty in {join_some(lacking)}: the sites impute them together; {sent}"
     ]
 
 

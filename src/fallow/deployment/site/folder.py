@@ -394,15 +394,15 @@ def check_digest(agreement: Agreement, typed: str) -> None:
 
     At least the first `TYPED` characters are required. Spaces and capital letters are ignored.
     """
-    output = "".join(typed.split()).replace("-", "").lower()
-    if len(output) < TYPED:
+    digest = "".join(typed.split()).replace("-", "").lower()
+    if len(digest) < TYPED:
         raise ValueError(
             f"{typed!r:.80} is too short for a fingerprint; ask the coordinator to "
             f"read it out, and give {TYPED} of its 32 characters or more"
         )
-    if not agreement.digest.startswith(output):
+    if not agreement.digest.startswith(digest):
         raise ValueError(
-            f"{output!r:.80} is not the fingerprint of this study.toml: it differs "
+            f"{digest!r:.80} is not the fingerprint of this study.toml: it differs "
             "from the coordinator's file or was changed in transit; nothing was "
             "created; ask for the file again"
         )

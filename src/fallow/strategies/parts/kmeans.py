@@ -146,11 +146,11 @@ def _take_steps(x: Tensor, start: Tensor) -> Tensor:
 def _find_nearest(rows: Tensor, centers: Tensor) -> Tensor:
     """Return the nearest center of each example.  rows: (m, d) on the device of products; centers:
     (k, d)."""
-    there = centers.to(rows)
-    half = there.square().sum(1) / 2
+    placed = centers.to(rows)
+    half = placed.square().sum(1) / 2
     nearest = []
     for block in torch.split(rows, CHUNK):
-        far = torch.addmm(half, block, there.T, alpha=-1)  # (b, k)
+        far = torch.addmm(half, block, placed.T, alpha=-1)  # (b, k)
         nearest.append(far.argmin(1))
     return torch.cat(nearest).cpu()
 

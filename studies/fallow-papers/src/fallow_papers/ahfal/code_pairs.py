@@ -12,7 +12,7 @@ from fallow.report.blocks import Blocks, Cells, Note, Table
 from fallow.report.comparisons import (
     StrategyPair,
     compare_final_scores,
-    few,
+    note_few_seeds,
     score_text,
     tested_cells,
 )
@@ -118,7 +118,11 @@ def codes(study: StudyRecords, key: str) -> Blocks:
             " NaN sites: sites whose scores were NaN, so that the code labels their "
             "examples in arbitrary order; mean over cycles and seeds."
         )
-    return [Table.of("Published code and paper", rows, words=2), Note(text), *few(tests)]
+    return [
+        Table.of("Published code and paper", rows, words=2),
+        Note(text),
+        *note_few_seeds(tests),
+    ]
 
 
 def _nan_sites(study: StudyRecords, strategy: str) -> str | None:

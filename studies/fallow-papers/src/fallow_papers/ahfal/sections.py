@@ -8,7 +8,7 @@ from fallow.core.wording import join_words
 from fallow.report.blocks import NOTHING, Block, Blocks, Note, Table, show_figure
 from fallow.report.comparisons import (
     compare_final_scores,
-    few,
+    note_few_seeds,
     score_text,
     tested_cells,
 )
@@ -71,7 +71,7 @@ def oracle(study: StudyRecords, key: str) -> Blocks:
         show_figure(figure, f"{key}-lifts", caption, alt=words),
         table,
         *notes,
-        *few(tests),
+        *note_few_seeds(tests),
     ]
 
 

@@ -8,7 +8,7 @@ from fallow.report.blocks import NOTHING, Blocks, Note, Table
 from fallow.report.comparisons import (
     StrategyPair,
     compare_final_scores,
-    few,
+    note_few_seeds,
     score_text,
 )
 from fallow.report.final_table import digits_of, label_of, p_text, with_interval
@@ -71,7 +71,7 @@ def models(study: StudyRecords, key: str) -> Blocks:
             "interval. The better model is given by its sign; ≈ marks differences within "
             "chance."
         ),
-        *few(tests),
+        *note_few_seeds(tests),
     ]
 
 

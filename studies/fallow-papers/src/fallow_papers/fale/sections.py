@@ -7,7 +7,12 @@ from collections.abc import Iterable, Sequence
 from fallow.core.extensions import fold_name
 from fallow.core.wording import join_words
 from fallow.report.blocks import NOTHING, Blocks, Note, Table
-from fallow.report.comparisons import StrategyPair, compare_final_scores, few, tested_cells
+from fallow.report.comparisons import (
+    StrategyPair,
+    compare_final_scores,
+    note_few_seeds,
+    tested_cells,
+)
 from fallow.report.final_table import label_of
 from fallow.report.published import describe_differences, heading_of_published
 from fallow.report.regression import checkpoints, is_even
@@ -243,7 +248,7 @@ def controls(study: StudyRecords, key: str) -> Blocks:
             "Control and query have the same training, so the difference is due to the "
             "selected examples and their weights; negative values favor the query."
         ),
-        *few(tests),
+        *note_few_seeds(tests),
     ]
 
 

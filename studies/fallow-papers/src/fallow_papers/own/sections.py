@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fallow.report.blocks import Blocks, Note, Table
-from fallow.report.comparisons import StrategyPair, few
+from fallow.report.comparisons import StrategyPair, note_few_seeds
 from fallow.report.final_table import digits_of, p_text, with_interval
 from fallow.report.section import Section, SectionPosition, Sections
 from fallow.settings.variants import ParsedStrategy
@@ -38,7 +38,9 @@ def crossed_gains(study: StudyRecords, key: str) -> Blocks:
     return [
         Table.of("Gain of a query over random sampling, by training algorithm", rows),
         Note("Interaction: the gain minus the gain under plain training, paired by seed."),
-        *few([(StrategyPair(i.strategy, "random", ""), i.test) for i in outcome]),
+        *note_few_seeds(
+            [(StrategyPair(i.strategy, "random", ""), i.test) for i in outcome]
+        ),
     ]
 
 
