@@ -40,6 +40,7 @@ from fallow.training.parts.closed_form import FEW_A_CLASS, STRONGEST
 from fallow.training.parts.ridge import LinearHead, head_of_solved
 from fallow.training.parts.self_training import (
     ANCHOR,
+    CONVERGED,
     DIRECTIONS,
     PASSES,
     PENALTY,
@@ -48,6 +49,7 @@ from fallow.training.parts.self_training import (
     guess,
     hold_shares,
     level,
+    measure_change,
     mix_heads,
     smooth,
     weigh_plain,
@@ -536,7 +538,10 @@ def train_smoothed(
             cross += (z.T @ q.flatten(1)).view(-1, models, task.classes).permute(1, 0, 2)
             targets += q.sum(0)
         share = latest
+        before = heads
         heads = [sites.solve(cross[i], targets[i], n) for i in range(models)]
+        if measure_change(sites.root, n, before, heads) < CONVERGED:
+            break
     return heads
 
 

@@ -139,18 +139,21 @@ class Part(NamedTuple):
 
 
 def self_train(
-    parts: Sequence[Part], known: Sequence[NDArray[np.bool_]], plain: Model
-) -> Model:
-    """Return the model of all examples after eight passes.  known: labels that are used."""
+    parts: Sequence[Part], known: Sequence[Sequence[NDArray[np.bool_]]], plain: list[Model]
+) -> list[Model]:
+    """Return the models of all examples after up to eight passes.
+
+    known: labels that each model uses, by site.  The outputs of no model change in the last pass.
+    """
     z = np.concatenate([part.z for part in parts])
     directions = np.linalg.eigh(z.T @ z)[1][:, -64:]
     graphs = [similarities(part.z, directions) for part in parts]
 
-    def fix(p: Array, at: int) -> Array:
+    def fix(p: Array, at: int, labels: NDArray[np.bool_]) -> Array:
         fixed = p.copy()
         part = parts[at]
-        rows = np.flatnonzero(known[at]) + len(part.z) - len(part.y)
-        fixed[rows] = np.eye(CLASSES)[part.y[known[at]]]
+        rows = np.flatnonzero(labels) + len(part.z) - len(part.y)
+        fixed[rows] = np.eye(CLASSES)[part.y[labels]]
         return fixed
 
     def spread(p: Array, at: int) -> Array:
@@ -159,23 +162,39 @@ def self_train(
             q = 0.8 * graphs[at] @ q + 0.2 * p
         return normalized(normalized(q) ** 2)
 
-    anchors = [softmax(plain.predict(part.z)) for part in parts]
-    starts = [fix(anchor, at) for at, anchor in enumerate(anchors)]
-    wanted = np.concatenate(starts).mean(0) ** 0.5
-    wanted = wanted / wanted.sum()
-    shares = np.concatenate([spread(p, at) for at, p in enumerate(starts)]).mean(0)
-    model = plain
+    anchors = [[softmax(one.predict(part.z)) for part in parts] for one in plain]
+    wanted = []
+    shares = []
+    for own, of_sites in zip(known, anchors, strict=True):
+        starts = [fix(p, at, own[at]) for at, p in enumerate(of_sites)]
+        roots = np.concatenate(starts).mean(0) ** 0.5
+        wanted.append(roots / roots.sum())
+        shares.append(
+            np.concatenate([spread(p, at) for at, p in enumerate(starts)]).mean(0)
+        )
+    models = plain
     for _ in range(8):
-        smoothed = []
-        targets = []
-        for at, part in enumerate(parts):
-            p = fix(0.3 * softmax(model.predict(part.z)) + 0.7 * anchors[at], at)
-            q = spread(p, at)
-            smoothed.append(q)
-            targets.append(fix(normalized(q * wanted / np.maximum(shares, 1e-4)), at))
-        shares = np.concatenate(smoothed).mean(0)
-        model = fit(z, np.concatenate(targets), 0.03)
-    return model
+        before = models
+        models = []
+        changes = []
+        for number, model in enumerate(before):
+            smoothed = []
+            targets = []
+            for at, part in enumerate(parts):
+                labels = known[number][at]
+                guessed = softmax(model.predict(part.z))
+                p = fix(0.3 * guessed + 0.7 * anchors[number][at], at, labels)
+                q = spread(p, at)
+                smoothed.append(q)
+                weighed = normalized(q * wanted[number] / np.maximum(shares[number], 1e-4))
+                targets.append(fix(weighed, at, labels))
+            shares[number] = np.concatenate(smoothed).mean(0)
+            models.append(fit(z, np.concatenate(targets), 0.03))
+            away = models[number].predict(z) - model.predict(z)
+            changes.append(((away - away.mean(0)) ** 2).sum(1).mean())
+        if max(changes) < 5e-5:
+            break
+    return models
 
 
 def mixture(smoothed: Model, plain: Model, v: float) -> Model:
@@ -215,7 +234,8 @@ def test_with_few_labels_it_is_the_formula_with_a_weight_by_their_number(
     penalty = float(supervised["penalty"])
     plain = fit(few.z.numpy(), np.eye(CLASSES)[few.y.numpy()], penalty * FEW)
     parts = parts_of(few, unlabeled, own)
-    smoothed = self_train(parts, [np.ones(len(part.y), bool) for part in parts], plain)
+    everything = [np.ones(len(part.y), bool) for part in parts]
+    (smoothed,) = self_train(parts, [everything], [plain])
     v = FEW / (FEW + 5 * CLASSES)
     assert_model(state, mixture(smoothed, plain, v))
     assert float(state["unlabeled"]) == pytest.approx(1 - v)
@@ -233,22 +253,23 @@ def test_with_more_labels_five_folds_choose_the_weight(spread: float) -> None:
     y = np.eye(CLASSES)[rows.y.numpy()]
     parts = parts_of(rows, unlabeled, PARTS)
     fold = folds_of(rows).numpy()
+    known = [np.ones(LABELED, bool), *(fold != index for index in range(FOLDS))]
+    plain = [fit(z[rows], y[rows], penalty * rows.sum()) for rows in known]
+    smoothed = self_train(
+        parts, [[rows[list(at)] for at in PARTS] for rows in known], plain
+    )
 
     v = LABELED / (LABELED + 5 * CLASSES)
     outputs = {weight: np.zeros_like(y) for weight in (1.0, v, 0.0)}
     for index in range(FOLDS):
-        known = fold != index
-        plain = fit(z[known], y[known], penalty * known.sum())
-        smoothed = self_train(parts, [known[list(at)] for at in PARTS], plain)
+        held_out = fold == index
         for weight in outputs:
-            model = mixture(smoothed, plain, weight)
-            outputs[weight][~known] = model.predict(z[~known])
+            model = mixture(smoothed[1 + index], plain[1 + index], weight)
+            outputs[weight][held_out] = model.predict(z[held_out])
     losses = {weight: ((softmax(p) - y) ** 2).sum() for weight, p in outputs.items()}
     best = min(losses, key=lambda weight: losses[weight])
 
-    plain = fit(z, y, penalty * LABELED)
-    smoothed = self_train(parts, [np.ones(len(at), bool) for at in PARTS], plain)
-    assert_model(state, mixture(smoothed, plain, best))
+    assert_model(state, mixture(smoothed[0], plain[0], best))
     assert float(state["unlabeled"]) == pytest.approx(1 - best)
     hits = {weight: (p.argmax(1) == rows.y.numpy()).mean() for weight, p in outputs.items()}
     assert float(state["unlabeled_gain"]) == pytest.approx(hits[best] - hits[1.0])
@@ -358,7 +379,12 @@ def test_few_labels_of_any_class_are_counted_by_class_and_in_all() -> None:
 @each_of(
     "method, features, classes, text",
     [
-        (ClosedForm(), 40, 4, "self-training on unlabeled examples in 17 more exchanges"),
+        (
+            ClosedForm(),
+            40,
+            4,
+            "self-training on unlabeled examples in up to 17 more exchanges",
+        ),
         (ClosedForm(), 39, 4, "no self-training, because there are fewer than 10 per"),
         (ClosedForm(), 39, 0, ""),
         (ClosedForm(delta=1e-5), 40, 4, "no self-training, because delta is set"),

@@ -211,7 +211,7 @@ class ClosedForm:
 
     *Self-training.*  Each site connects its most similar examples, labeled or not, along 64
     principal directions.  Class probabilities of the model of labels spread along these
-    connections, and a second model fits them, in eight passes
+    connections, and a second model fits them, in up to eight passes, until its outputs hardly change
     (`fallow.training.parts.self_training`).  The result is v times the model of labels plus 1 - v
     times the second one.  With n labels in C classes, v = n / (n + 5 C).  From 5 labels per class
     and 50 in all on, v is this number, 0 or 1, by the Brier score of five-fold cross-validation.  A
@@ -375,8 +375,9 @@ class ClosedForm:
         without = replace(self, unlabeled="off", site_prior="off")
         more = count_calls(self) - count_calls(without)
         return (
-            f"self-training on unlabeled examples in {more} more exchanges per cycle, which send "
-            "exact products of all examples and of folds of labels, and summed class probabilities"
+            f"self-training on unlabeled examples in up to {more} more exchanges per cycle, which "
+            "send exact products of all examples and of folds of labels, and summed class "
+            "probabilities"
         )
 
     @property

@@ -56,7 +56,8 @@ LARGEST = 25_000  # examples compared with one another: time grows with the squa
 MANY = 12_500  # examples from which cosines are in single precision
 SHARPNESS = 4  # power of the cosine in the weight of a connection
 TEMPERATURE = 10.0  # of softmax
-PASSES = 8
+PASSES = 8  # at most
+CONVERGED = 5e-5  # mean squared change of outputs in a pass, below which it is the last one
 STEPS = 8  # of probabilities along connections, in each pass
 SPREAD = 0.8  # share of the neighbors in a step
 ANCHOR = 0.7  # a, share of the model of the labeled examples in the probabilities
@@ -430,6 +431,24 @@ class Examples(NamedTuple):
         ]
 
 
+def measure_change(
+    root: Tensor, rows: float, before: Sequence[LinearHead], after: Sequence[LinearHead]
+) -> float:
+    """Return the largest mean squared change of the outputs of a model, about their means.
+
+    root: (D, D), Cholesky factor of the products Σ z z' of ``rows`` examples about their mean.
+
+    >>> before = LinearHead(torch.zeros(2, 1), torch.zeros(1))
+    >>> after = LinearHead(torch.ones(2, 1), torch.zeros(1))
+    >>> measure_change(torch.eye(2), 4, [before, before], [before, after])
+    0.5
+    """
+    changed = stack_heads(after)["weight"] - stack_heads(before)["weight"]  # (S, D, C)
+    outputs = root.T @ changed.permute(1, 0, 2).flatten(1)
+    squares = outputs.square().view(len(root), len(changed), -1).sum((0, 2))
+    return float(squares.max()) / rows
+
+
 def read_examples(total: Mapping[str, Tensor], center: Tensor | None) -> Examples:
     """Return the aggregates over all examples, from those of `sum_examples`."""
     parts = {name: total[name] for name in ("rows", "features", "products")}
@@ -492,7 +511,8 @@ def train_smoothed(
 
     Sites reply to ``soft_labels`` once more than there are passes: the first reply has the class
     shares of the models of labels.  Later, the shares that are corrected are those of the pass
-    before, which saves an exchange in each pass.
+    before, which saves an exchange in each pass.  Passes end when the outputs of all models hardly
+    change, which the products of all examples tell without an exchange.
     """
     start = stack_heads(plain)
     equal = torch.ones_like(start["bias"])
@@ -513,7 +533,11 @@ def train_smoothed(
             shares=shares,
         )
         shares = result["smoothed"] / examples.mass
+        before = heads
         heads = examples.solve(result["targets"], result["cross"], center)
+        change = measure_change(examples.root, float(examples.mass), before, heads)
+        if change < CONVERGED:
+            break
     return heads
 
 
