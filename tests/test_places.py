@@ -121,6 +121,15 @@ KINDS = (
         others=("HTTPS",),
     ),
     Kind(
+        "setting of the annotation plan",
+        "guided_share",
+        (
+            "deployment/answer_plan.py",
+            "deployment/annotators.py",
+            "deployment/labeling_page/views.py",
+        ),
+    ),
+    Kind(
         "section of every report",
         "own_data",
         ("report/own_data.py", "report/page.py"),
@@ -137,6 +146,8 @@ def names_in(path: Path) -> frozenset[str]:
             case ast.Name(id=name) | ast.alias(name=name) | ast.ClassDef(name=name):
                 result.add(name)
             case ast.FunctionDef(name=name) | ast.Constant(value=str(name)):
+                result.add(name)
+            case ast.Attribute(attr=name):
                 result.add(name)
     return frozenset(result)
 

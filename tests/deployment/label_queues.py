@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient, Cookies, Response
 
 from fallow.data.facts import DataFacts
-from fallow.deployment.answer_plan import Rule
+from fallow.deployment.answer_plan import AnswerPlan, Rule
 from fallow.deployment.labeling_page import LabelQueue, create_app
 from fallow.deployment.labeling_page.access import TokenAccess
 from fallow.deployment.labeling_page.local_server import build_server, listen
@@ -63,6 +63,10 @@ def table_rows(ids: tuple[str, ...] | None = None) -> SiteRows:
         return tuple((name, text, COLUMNS[i].unit) for i, (name, text) in enumerate(cells))
 
     return SiteRows(torch.zeros(len(names), 4), (None,) * len(names), names, describe)
+
+
+GUIDED = AnswerPlan(guided_share=0.9)
+"""Plan by which most labeling tasks show predictions."""
 
 
 def make_queue(

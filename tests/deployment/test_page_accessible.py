@@ -20,6 +20,7 @@ from tests.deployment.label_queues import (
     DIGITS,
     DOSE,
     FACTS,
+    GUIDED,
     guess,
     make_checks,
     make_queue,
@@ -57,9 +58,9 @@ def make_queues(folder: Path) -> Iterator[tuple[LabelQueue, list[str]]]:
     yield make_checks(folder / "check"), ["/", "/suspicious"]
     asked: dict[int, Reasons] = {3: guess(1, 0.6), 4: guess(1, 0.7), 5: BLIND}
     guided = make_queue(folder / "guided", asked=asked)
-    yield replace(guided, is_guided=True), ["/", "/sample/5", "/sheet"]
+    yield replace(guided, plan=GUIDED), ["/", "/sample/5", "/sheet"]
     grid = make_queue(folder / "grid", DIGITS, picture_rows(folder / "grid"), asked=asked)
-    yield replace(grid, is_guided=True), ["/sheet"]
+    yield replace(grid, plan=GUIDED), ["/sheet"]
 
 
 @pytest.mark.parametrize(("scheme", "width", "language"), LOOKS)

@@ -26,6 +26,7 @@ from tests.deployment.label_queues import (
     BLIND,
     DIGITS,
     DOSE,
+    GUIDED,
     HEART,
     enter,
     guess,
@@ -48,7 +49,7 @@ ASKED = {
 @pytest.fixture
 def queue(tmp_path: Path) -> LabelQueue:
     """Return a queue of patients, four with predictions and one without."""
-    return replace(make_queue(tmp_path, asked=ASKED), is_guided=True)
+    return replace(make_queue(tmp_path, asked=ASKED), plan=GUIDED)
 
 
 def test_the_plan_leaves_a_random_share_without_predictions_and_is_agreed_on() -> None:
@@ -104,7 +105,7 @@ def test_a_site_shows_predictions_of_the_model_of_the_query(tmp_path: Path) -> N
             assert (value, probability) == (why["predicted"], why["probability"])
         blind = [task.row for task in tasks if task.reasons.get("is_blind")]
         assert len(blind) == len(tasks) - len(shown)
-        browser = enter(replace(queue_of(study), is_guided=True))
+        browser = enter(replace(queue_of(study), plan=GUIDED))
         assert "predicts" not in browser.get(f"/sample/{blind[0]}?guess=yes")
         browser.send("/answer", value="0")
         page = browser.get(f"/sample/{blind[0]}?guess=yes")
@@ -143,7 +144,7 @@ def test_a_blind_example_shows_no_prediction_before_its_label(queue: LabelQueue)
 def test_classes_named_by_digits_keep_their_keys(tmp_path: Path) -> None:
     digits = replace(HEART, classes=("0", "1", "2", "3"))
     asked = {3: guess(2, 0.6)}
-    queue = replace(make_queue(tmp_path, digits, asked=asked), is_guided=True)
+    queue = replace(make_queue(tmp_path, digits, asked=asked), plan=GUIDED)
     html = (browser := enter(queue)).get("/") and browser.shown.text
     assert html.count('data-key="2"') == 2 and html.count('data-key="1"') == 1
     assert len(FREE_LETTERS) == 20
@@ -289,7 +290,7 @@ def test_a_browser_confirms_a_sheet_and_labels_the_rest_by_keys(
         10: guess(2, 0.6),
     }
     queue = make_queue(tmp_path, DIGITS, picture_rows(tmp_path), asked=asked)
-    queue = replace(queue, is_guided=True)
+    queue = replace(queue, plan=GUIDED)
     with chromium() as browser, running(queue, "Ann") as access:
         page = browser.new_context(
             viewport={"width": width, "height": 740}, color_scheme=scheme

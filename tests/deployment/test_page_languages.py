@@ -21,6 +21,7 @@ from tests.deployment.label_queues import (
     DIGITS,
     DOSE,
     FACTS,
+    GUIDED,
     Browser,
     ask,
     close,
@@ -168,7 +169,7 @@ def pages_of(folder: Path) -> Iterator[str]:
     yield get("/", enter(make_queue(folder / "dose", DOSE)))
     asked: dict[int, Reasons] = {3: guess(1, 0.6), 4: guess(1, 0.7), 5: BLIND}
     guided = make_queue(folder / "guided", asked=asked)
-    browser = enter(replace(guided, is_guided=True))
+    browser = enter(replace(guided, plan=GUIDED))
     for path in ("/", "/sample/5", "/sheet"):
         yield get(path, browser)
     browser.send("/confirm", **{"wrong-3": "yes"})

@@ -146,7 +146,7 @@ def label(
                 describe_data=partial(describe_own_data, folder),
                 adjudicators=folder.settings.adjudicators,
                 language=folder.settings.language,
-                is_guided=agreement.plan.guided_share > 0,
+                plan=agreement.plan,
             )
             if access is not None and login is not None:
                 serve_behind_proxy(queue, notify, access, login.listen)

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import final
 
 from fallow.data.facts import DataFacts
+from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.labeling_page.languages import Mistake, translate
 from fallow.deployment.labeling_page.texts import label_of
 from fallow.deployment.ledger import Ledger
@@ -54,8 +55,7 @@ class LabelQueue:
     labeling guideline of the study, or None. ``space`` finds similar examples and predictions if
     the study has an encoder. ``describe_data`` reports how the site's files were read and is called
     once, on first use. ``adjudicators`` decide conflicts (default: every annotator).
-    ``language`` replaces the preference of the browsers. ``is_guided``: some labeling tasks show
-    predictions before they are labeled, and the others of this study show none.
+    ``language`` replaces the preference of the browsers. ``plan`` is the agreed plan of annotations.
     """
 
     study: str
@@ -68,7 +68,7 @@ class LabelQueue:
     describe_data: Callable[[], DataFacts] | None = None
     adjudicators: tuple[str, ...] = ()
     language: str | None = None
-    is_guided: bool = False
+    plan: AnswerPlan = SINGLE
 
     @cached_property
     def data(self) -> DataFacts | None:

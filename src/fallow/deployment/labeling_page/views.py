@@ -443,7 +443,8 @@ class Views:
     def _keys(self) -> Context:
         """Return the number, name and keyboard key of each class."""
         names = self.queue.schema.classes
-        hot_keys = texts.hot_keys(names, is_guided=self.queue.is_guided)
+        is_guided = self.queue.plan.guided_share > 0
+        hot_keys = texts.hot_keys(names, is_guided=is_guided)
         keys = zip(range(len(names)), names, hot_keys, strict=True)
         return {"keys": list(keys)}
 
