@@ -94,6 +94,10 @@ KINDS: Mapping[str, tuple[str, Sequence[str]]] = {
         "IDX, CIFAR, MedMNIST, UCI, OpenML",
         ["data.test_named", "catalog.test_folder", "catalog.test_download"],
     ),
+    "answers": (
+        "encodings, separators, IDs as numbers, other spellings, Excel",
+        ["deployment.test_labels_io"],
+    ),
     "predict": (
         "other ranges, orders, columns and units",
         ["data.test_kinds_predict"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,12 @@ import pytest
 from fallow.data.loaders.marks import find_decimal
 from fallow.deployment.labeling_page import LabelQueue
 from fallow.deployment.ledger.labeling_tasks import Reasons
+from fallow.deployment.schema import Schema
 from fallow.deployment.site import labels_files
 from fallow.deployment.site.labeling_tools import Imported, LabelingTool
 from fallow.deployment.site.labels_files import write_lines
 from fallow.deployment.site.labels_io import (
+    _parse_file,
     _parse_label,
     import_labels,
     list_labels,
@@ -346,10 +348,139 @@ def test_labels_that_may_be_fractions_or_thousands_are_refused(tmp_path: Path) -
     assert "label '3,215' may be a fraction or thousands" in imported.refused[0]
 
 
+NAMES = (
+    *("patient-0", "patient-1", "10", "12", "12.0", "-7", "007", "7", "0011", "1E5", "5-9"),
+    *("Müller", "a b", "=x", "2024-01-01"),
+)
+YES = replace(HEART, classes=("no", "yes"))
+NUMBERS = replace(HEART, classes=("0", "1"))
+CODES = replace(HEART, classes=("01", "02"))
+NONE = replace(HEART, classes=("none", "mild"))
+ILL = [("patient-0", 1.0)]
+READ_ANSWERS: dict[str, tuple[str | bytes, Schema, Sequence[tuple[str, float | None]]]] = {
+    "plain": ("id,label\npatient-0,ill", HEART, ILL),
+    "byte order": ("\ufeffid,label\npatient-0,ill", HEART, ILL),
+    "UTF-16": ("id,label\npatient-0,ill".encode("utf-16"), HEART, ILL),
+    "ASCII in cp1252": ("id,label\npatient-0,ill".encode("cp1252"), HEART, ILL),
+    "other Unicode form": ("id,label\nMu\u0308ller,ill", HEART, [("Müller", 1.0)]),
+    "semicolons": ("id;label\npatient-0;ill", HEART, ILL),
+    "tabs": ("id\tlabel\npatient-0\till", HEART, ILL),
+    "pipes": ("id|label\npatient-0|ill", HEART, ILL),
+    "sep=": ("sep=;\nid;label\npatient-0;ill", HEART, ILL),
+    "line ends of Windows": ("id,label\r\npatient-0,ill\r\n", HEART, ILL),
+    "line ends of old Macs": ("id,label\rpatient-0,ill\r", HEART, ILL),
+    "blank lines": ("\n\nid,label\n\npatient-0,ill\n\n\n", HEART, ILL),
+    "lines of empty cells": ("id,label\n,\npatient-0,ill\n,\n", HEART, ILL),
+    "spaces": ("id , label \n patient-0 , ill ", HEART, ILL),
+    "quotes": ('"id","label"\n"patient-0","ill"', HEART, ILL),
+    "hard spaces": ("id,label\npatient-0\u00a0,ill\u00a0", HEART, ILL),
+    "capitals in the header": ("ID,LABEL\npatient-0,ill", HEART, ILL),
+    "the study's name": ("id,disease\npatient-0,ill", HEART, ILL),
+    "a guess beside": ("id,label,guess\npatient-0,ill,healthy", HEART, ILL),
+    "other columns": ("n,id,x,label\n0,patient-0,5,ill", HEART, ILL),
+    "an unnamed column": (",id,label,\n0,patient-0,ill,", HEART, ILL),
+    "a note of two lines": ('id,label,note\npatient-0,ill,"a\nb"', HEART, ILL),
+    "IDs in two columns": ("id,ID,label\npatient-0,patient-1,ill", HEART, ILL),
+    "a row": ("id,row,label\npatient-0,0,ill", HEART, ILL),
+    "a row with a point": ("id,row,label\npatient-0,0.0,ill", HEART, ILL),
+    "an ID with a point": ("id,label\n10.0,ill", HEART, [("10", 1.0)]),
+    "both IDs": ("id,label\n12,ill\n12.0,healthy", HEART, [("12", 1.0), ("12.0", 0.0)]),
+    "a negative ID": ("id,label\n-7.0,ill", HEART, [("-7", 1.0)]),
+    "a formula": ("id,label\n'=x,ill", HEART, [("=x", 1.0)]),
+    "no label": ("id,label\npatient-0,", HEART, []),
+    "cannot tell": ("id,label\npatient-0,Cannot Tell", HEART, [("patient-0", None)]),
+    "a class with a point": ("id,label\npatient-0,1.0", NUMBERS, ILL),
+    "a class of none": ("id,label\npatient-0,none", NONE, [("patient-0", 0.0)]),
+    "a code": ("id,label\npatient-0,02", CODES, ILL),
+    "decimal comma": ("id;dose\npatient-0;1,5", DOSE, [("patient-0", 1.5)]),
+    "the unit": ("id;dose\npatient-0;1,5 mg", DOSE, [("patient-0", 1.5)]),
+    "two marks": (
+        "id;dose\npatient-0;1,5\n10;2.5",
+        DOSE,
+        [("patient-0", 1.5), ("10", 2.5)],
+    ),
+}
+
+
+def parse(folder: Path, content: str | bytes, schema: Schema, name: str = "in.csv") -> Any:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    rows = table_rows(NAMES)
+    parsed = _parse_file(
+        path, schema, rows, annotator="Ann", by="id", tool=None, annotators=()
+    )
+    labels = [(NAMES[line.row], line.value) for line in parsed.lines]
+    return labels, parsed.refused
+
+
+@each_of("content, schema, labels", READ_ANSWERS.values())
+def test_answers_in_every_form_are_read(
+    content: str | bytes,
+    schema: Schema,
+    labels: Sequence[tuple[str, float | None]],
+    tmp_path: Path,
+) -> None:
+    assert parse(tmp_path, content, schema) == (labels, [])
+
+
+REFUSED_ANSWERS: dict[str, tuple[str, Schema, str]] = {
+    "a class in capitals": ("patient-0,ILL", HEART, "'ILL' is not one of the agreed"),
+    "a short form": ("patient-0,Y", YES, "'Y' is not one of the agreed"),
+    "a code of a class": ("patient-0,1", YES, "'1' is not one of the agreed"),
+    "a code without its zero": ("patient-0,1", CODES, "did you mean '01'"),
+    "a truth value": ("patient-0,TRUE", NUMBERS, "'TRUE' is not one of the agreed"),
+    "no class": ("patient-0,-1", NUMBERS, "'-1' is not one of the agreed"),
+    "a missing label": ("patient-0,NA", HEART, "'NA' is not one of the agreed"),
+    "a question mark": ("patient-0,?", HEART, "'?' is not one of the agreed"),
+    "an ID in capitals": ("PATIENT-0,ill", HEART, "did you mean 'patient-0'"),
+    "an ID without zeros": ("11,ill", HEART, "did you mean '0011'"),
+    "an ID with more zeros": ("0010,ill", HEART, "did you mean '10'"),
+    "a shortened ID": ("1.0E+01,ill", HEART, "no example '1.0E+01'"),
+    "an ID that became a date": ("05-Sep,ill", HEART, "no example '05-Sep'"),
+    "an ID that became a number": ("1.00E+05,ill", HEART, "no example '1.00E+05'"),
+    "a date in another form": ("01.01.2024,ill", HEART, "no example '01.01.2024'"),
+    "a date as Excel counts it": ("45292,ill", HEART, "no example '45292'"),
+    "an invisible character": ("patient-0\u200b,ill", HEART, "did you mean 'patient-0'"),
+    "a repeated header": ("id,label", HEART, "no example 'id'"),
+    "a total": ("Total,12", HEART, "no example 'Total'"),
+    "another unit": ("patient-0,1.5 g", DOSE, "'1.5 g' is not a finite number (in mg)"),
+    "thousands": ('patient-0,"1,500"', DOSE, "may be a fraction or thousands"),
+    "a date": ("patient-0,01.May", DOSE, "'01.May' is not a finite number"),
+    "a typographic minus": ("patient-0,−1.5", DOSE, "'−1.5' is not a finite number"),
+    "percent": ("patient-0,5%", DOSE, "'5%' is not a finite number"),
+    "infinity": ("patient-0,inf", DOSE, "'inf' is not a finite number"),
+    "a bound": ("patient-0,<0.5", DOSE, "'<0.5' is not a finite number"),
+    "other digits": ("patient-0,\uff11", DOSE, "is not a finite number"),
+    "an underscore": ("patient-0,1_0", DOSE, "'1_0' is not a finite number"),
+}
+
+
+@each_of("line, schema, reason", REFUSED_ANSWERS.values())
+def test_answers_that_may_mean_something_else_are_refused(
+    line: str, schema: Schema, reason: str, tmp_path: Path
+) -> None:
+    labels, refused = parse(tmp_path, f"id,label\n{line}\n", schema)
+    assert labels == [] and len(refused) == 1
+    assert reason in refused[0]
+
+
+def test_answers_in_an_excel_file_are_those_of_its_cells(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["ID", "Label", "note"], ["patient-0", 1], [10, 0.0, "x"], [None, None]):
+        book.active.append(row)
+    book.active.append(["Total", 2])
+    book.save(tmp_path / "book.xlsx")
+    content = (tmp_path / "book.xlsx").read_bytes()
+    labels, refused = parse(tmp_path, content, NUMBERS, "in.xlsx")
+    assert labels == [("patient-0", 1.0), ("10", 0.0)]
+    assert refused == ["row 3: this site has no example 'Total'"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("in.txt", "id,label", "must end in .csv"),
+        ("in.txt", "id,label", "must end in .csv, .tsv or .xlsx"),
         ("in.csv", "name,label\npatient-3,ill", "in.csv has no 'id', only 'name', 'label'"),
         ("in.csv", "id,class\npatient-3,ill", "in.csv has no 'label'"),
         ("in.csv", "id,Label,LABEL\npatient-3,ill,well", "in.csv has no 'label'"),

@@ -24,7 +24,7 @@ from fallow.data.dataset import DONE, UNLABELED, Dataset, Task
 from fallow.data.example_spec import ExampleSpec
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.labels import TaskChoice, encode_labels
-from fallow.data.loaders.text_rules import normal_name, number_in
+from fallow.data.loaders.text_rules import normal_name, number_in, split_unit
 from fallow.data.predictions import is_prediction
 from fallow.data.reading import DIFFERENT_TEXTS, Kind
 from fallow.deployment.site.pictures import read_pictures
@@ -631,3 +631,15 @@ def _drop_zero_decimals(text: str) -> str:
     if number is None or not number.is_integer():
         return text
     return str(int(number))
+
+
+def without_unit(cell: str, unit: str) -> str:
+    """Return a target without the agreed unit.
+
+    >>> without_unit("1.37 kg", "kg"), without_unit("1370 g", "kg")
+    ('1.37', '1370 g')
+    """
+    parts = split_unit(cell.strip())
+    if parts is None or not unit or parts[1] != unit:
+        return cell
+    return parts[0]

@@ -1,4 +1,4 @@
-"""Tables of labels as CSV files, and files of labeling tools, with safe parsing."""
+"""Tables of labels as CSV or Excel files, and files of labeling tools, with safe parsing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from fallow.core.refusal import explain_errors
-from fallow.data.loaders.dialect import sniff
+from fallow.data.loaders.cells import format_value
+from fallow.data.loaders.dialect import Dialect, sniff
 from fallow.data.loaders.text_rules import normal_name
+from fallow.data.loaders.workbook import read_sheet
 from fallow.deployment.site.labeling_tools import (
     Cells,
     JsonObject,
@@ -21,6 +23,7 @@ from fallow.deployment.site.labeling_tools import (
 from fallow.storage.files import FILE, write_whole
 from fallow.storage.plain import cell, cell_text
 from fallow.storage.received import read_named
+from fallow.storage.table_suffixes import EXCEL_FILES, TEXT_FILES
 
 Key = Literal["id", "row"]
 """Column with the examples: their names or their row numbers."""
@@ -97,16 +100,19 @@ def read_lines(
     ``by`` is the column with the names of examples. ``names`` maps other column names, such as
     those of the study, to columns in `READ`. Raises ValueError for an invalid file.
     """
-    _check_suffix(path)
+    suffix = path.suffix.lower()
+    if suffix not in (*TEXT_FILES, *EXCEL_FILES):
+        raise ValueError(
+            f"the name of {path.name} must end in .csv, .tsv or .xlsx; save it as such a file, or name "
+            "the labeling tool of the file with --tool"
+        )
     content = _read_bytes(path)
     if not content.strip():
         raise ValueError(f"{path.name} is empty; it needs a header with {by!r} and 'label'")
-    dialect = sniff(path)
-    if dialect.encoding in EIGHT_BITS:
-        raise ValueError(f"{path.name}: it is not in UTF-8; save it in that encoding")
-    with explain_errors(f"{path.name}: ", of=UnicodeError):
-        text = content.decode(dialect.encoding)
-    header, entries = _read_csv(path, text, dialect.separator, names or {})
+    if suffix in EXCEL_FILES:
+        header, entries = _read_excel(path, names or {})
+    else:
+        header, entries = _read_text(path, content, names or {})
     for needed in (by, "label"):
         if needed not in header:
             own = {column: name for name, column in (names or {}).items()}
@@ -119,6 +125,41 @@ def read_lines(
                 "labeling tool needs --tool"
             )
     return [(at, _select_cells(cells)) for at, cells in entries]
+
+
+def _read_text(
+    path: Path, content: bytes, names: Mapping[str, str]
+) -> tuple[list[str], list[Entry]]:
+    """Return the columns in the header, and the cells of each line of a text file."""
+    dialect = sniff(path)
+    if dialect.encoding in EIGHT_BITS:
+        raise ValueError(f"{path.name}: it is not in UTF-8; save it in that encoding")
+    with explain_errors(f"{path.name}: ", of=UnicodeError):
+        text = content.decode(dialect.encoding)
+    return _read_csv(path, text, dialect, names)
+
+
+def _read_excel(path: Path, names: Mapping[str, str]) -> tuple[list[str], list[Entry]]:
+    """Return the columns in the header, and the cells of each row of an Excel file."""
+    sheet = read_sheet(path)
+    header = _check_header(path, sheet.header, names)
+    entries: list[Entry] = []
+    for number, row in enumerate(sheet.rows, start=1):
+        texts = ["" if value is None else cell_text(format_value(value)) for value in row]
+        entries.append((f"row {number}", dict(zip(header, texts, strict=True))))
+    return header, entries
+
+
+def _check_header(path: Path, line: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """Return the names of the columns. Raises ValueError for two columns of one use."""
+    header = _normalize_header(line, names)
+    twice = [name for name in READ if header.count(name) > 1]
+    if twice:
+        raise ValueError(
+            f"{path.name} has {_name_twice(twice[0], names)}, so the column is "
+            "ambiguous; rename one of them"
+        )
+    return header
 
 
 def read_with(tool: LabelingTool, path: Path) -> list[tuple[str, dict[str, str]]]:
@@ -151,34 +192,33 @@ def _select_cells(cells: Mapping[str, object]) -> dict[str, str]:
 
 
 def _read_csv(
-    path: Path, text: str, separator: str, names: Mapping[str, str]
+    path: Path, text: str, dialect: Dialect, names: Mapping[str, str]
 ) -> tuple[list[str], list[Entry]]:
     """Return the columns in the header, and the cells of each line with its position."""
     header: list[str] = []
-    table = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    lines = io.StringIO(text, newline="")
+    for _ in range(dialect.skip):
+        lines.readline()
+    table = csv.reader(lines, delimiter=dialect.separator, strict=True)
     entries: list[Entry] = []
     try:
-        header = _normalize_header(next(table, []), names)
-        twice = [name for name in READ if header.count(name) > 1]
-        if twice:
-            raise ValueError(
-                f"{path.name} has {_name_twice(twice[0], names)}, so the column is "
-                "ambiguous; rename one of them"
-            )
+        first = next((line for line in table if line), [])
+        header = _check_header(path, first, names)
         for line in table:
             if not line:
                 continue
+            at = table.line_num + dialect.skip
             if len(line) != len(header):
                 raise ValueError(
-                    f"{path.name}, line {table.line_num}: {len(line)} cells, but the "
+                    f"{path.name}, line {at}: {len(line)} cells, but the "
                     f"header has {len(header)}; correct that line"
                 )
             texts = [cell_text(text) for text in line]
             cells: Cells = dict(zip(header, texts, strict=True))
-            entries.append((f"line {table.line_num}", cells))
+            entries.append((f"line {at}", cells))
     except csv.Error as error:
         raise ValueError(
-            f"{path.name}, line {table.line_num}: {error}; correct it"
+            f"{path.name}, line {table.line_num + dialect.skip}: {error}; correct it"
         ) from error
     return header, entries
 

@@ -15,15 +15,17 @@ A file has a header and one line for each labeling task, in UTF-8:
     feature:NAME    a column of a table, ``feature:NAME (UNIT)`` if it has a unit
     file            path of an image
 
-The import reads ``id``, ``label`` and, if present, ``annotator``. It also accepts the study's names
-of the ID and label columns. Other columns are ignored, so that a file can pass through another tool.
-Tools that number examples themselves have another number under ``id`` and keep ``row``. Import such
-a file with ``by="row"``. If a file has both columns, they must be consistent, so that mistaking one
-for the other is detected. `labeling_tools` reads and writes other formats.
+The import reads ``id``, ``label`` and, if present, ``annotator``, also from an Excel file. It
+accepts the study's names of the ID and label columns as well. Other columns are ignored, so that a
+file can pass through another tool. Tools that number examples themselves have another number under
+``id`` and keep ``row``. Import such a file with ``by="row"``. If a file has both columns, they must
+be consistent, so that mistaking one for the other is detected. `labeling_tools` reads and writes
+other formats.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -40,7 +42,7 @@ from fallow.deployment.ledger.labeling_tasks import (
     LabelingTask,
     require_open,
 )
-from fallow.deployment.schema import Schema
+from fallow.deployment.schema import Schema, without_unit
 from fallow.deployment.site.labeling_tools import Imported, JsonObject, LabelingTool
 from fallow.deployment.site.labels_files import Key, read_lines, read_with
 from fallow.deployment.site.rows import SiteRows
@@ -49,6 +51,7 @@ from fallow.storage.validation import STRICT, Count
 
 CANNOT_TELL = "cannot tell"
 DIGITS = 12  # of a row number
+WITH_POINT = re.compile(r"(0|-?[1-9]\d{0,14})\.0+", re.ASCII)
 LONGEST_NAME = 200  # characters of an annotator's name or address
 WRITTEN = (
     *("id", "label", "row", "cycle", "position", "annotator", "at", "state"),
@@ -275,7 +278,9 @@ def _parse_file(
         entries = read_lines(path, by, _other_names(schema, by))
     decimal: DecimalMark = "."
     if tool is None:
-        decimal = find_decimal([cells["label"] for _, cells in entries])
+        decimal = find_decimal(
+            [without_unit(cells["label"], schema.unit) for _, cells in entries]
+        )
     for location, cells in entries:
         if not cells["label"]:
             parsed.empty += 1
@@ -391,7 +396,9 @@ def _find_row(
 ) -> int:
     """Return the row of a line. Raises ValueError if the site does not have it."""
     name = cells["id"]
-    number = cells["row"]
+    if name not in row_of_name:
+        name = _drop_point(name)
+    number = _drop_point(cells["row"])
     is_number = number.isascii() and number.isdigit() and len(number) <= DIGITS
     is_row = is_number and int(number) < len(rows.ids)
     if by == "row":
@@ -402,12 +409,9 @@ def _find_row(
             )
         return int(number)
     if name not in row_of_name:
-        close: list[str] = []
+        sentence = f"this site has no example {cells['id']!r}"
         if with_hint and len(name) <= LONGEST_HINTED:
-            close = get_close_matches(name, row_of_name, n=1, cutoff=0.8)
-        sentence = f"this site has no example {name!r}"
-        if close:
-            sentence += f"; did you mean {close[0]!r}?"
+            sentence += _suggest_name(name, row_of_name)
         raise ValueError(sentence)
     row = row_of_name[name]
     if number and not (is_row and int(number) == row):
@@ -419,6 +423,37 @@ def _find_row(
     return row
 
 
+def _drop_point(name: str) -> str:
+    """Return a whole number without a decimal point, which pandas and spreadsheets may add.
+
+    >>> _drop_point("12.0"), _drop_point("1.2E+01"), _drop_point("007.0")
+    ('12', '1.2E+01', '007.0')
+    """
+    whole = WITH_POINT.fullmatch(name)
+    return name if whole is None else whole[1]
+
+
+def _suggest_name(name: str, names: Mapping[str, int]) -> str:
+    """Return a suggestion for an unknown name, or "".
+
+    >>> (
+    ...     _suggest_name("7", {"007": 0}),
+    ...     _suggest_name("a1", {"A1": 0}),
+    ...     _suggest_name("x", {"A1": 0}),
+    ... )
+    ("; did you mean '007'?", "; did you mean 'A1'?", '')
+    """
+    # spreadsheets drop leading zeros
+    close = [known for known in names if _plain_key(known) == _plain_key(name)]
+    if not close:
+        close = get_close_matches(name, names, n=1, cutoff=0.8)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _plain_key(name: str) -> str:
+    return name.casefold().lstrip("0")
+
+
 def _parse_label(
     schema: Schema, text: str, decimal: DecimalMark, *, with_hint: bool
 ) -> float | None:
@@ -427,8 +462,10 @@ def _parse_label(
     ``decimal`` is the mark of the other labels. Three digits after another mark may be thousands; after
     a point they are a fraction in a file that shows no mark, because exported files have points.
     """
-    if text == CANNOT_TELL and text not in schema.classes:
+    if text.casefold() == CANNOT_TELL and text not in schema.classes:
         return None
+    if not schema.classes:
+        text = without_unit(text, schema.unit)
     if not schema.classes and text.count(",") + text.count(".") == 1:
         mark = mark_in(text)
         is_known = mark == decimal or (mark == "." and decimal == "auto")

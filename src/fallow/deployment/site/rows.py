@@ -36,7 +36,6 @@ from fallow.data.loaders.slices import SliceLocation
 from fallow.data.loaders.text_rules import (
     is_empty,
     names_groups,
-    split_unit,
     warn_of_similar_names,
     warn_of_unknown_names,
 )
@@ -49,7 +48,7 @@ from fallow.data.predictions import (
     read_predictions,
 )
 from fallow.data.reading import ColumnRead
-from fallow.deployment.schema import LARGEST, Column, Schema
+from fallow.deployment.schema import LARGEST, Column, Schema, without_unit
 from fallow.deployment.site.pictures import (
     Originals,
     check_inside,
@@ -437,22 +436,10 @@ def _list_labels(table: Table, schema: Schema) -> list[str]:
 
     cells = table.texts(schema.label)
     if not schema.classes and is_textual(table.columns[schema.label]):
-        bare = [_without_unit(cell, schema.unit) for cell in cells]
+        bare = [without_unit(cell, schema.unit) for cell in cells]
         cells = plain_texts(bare, table.marks.of(schema.label))
     known = {*schema.classes}
     return ["" if is_empty(cell) and cell not in known else cell for cell in cells]
-
-
-def _without_unit(cell: str, unit: str) -> str:
-    """Return a target without the agreed unit.
-
-    >>> _without_unit("1.37 kg", "kg"), _without_unit("1370 g", "kg")
-    ('1.37', '1370 g')
-    """
-    parts = split_unit(cell.strip())
-    if parts is None or not unit or parts[1] != unit:
-        return cell
-    return parts[0]
 
 
 def _number_rows(rows: Sequence[int]) -> list[str]:
