@@ -354,6 +354,8 @@ def _describe_component(part: str, cls: type[Any]) -> dict[str, object]:
     kind = ALGORITHMS.get(cls.__module__.rpartition(".")[0])
     if kind is not None:
         algorithm = asdict(describe_algorithm(spell_class(cls), kind, cls))
+        for name in ("name", "aliases", "parameters"):  # fields of every component
+            del algorithm[name]
     contract = getattr(cls, "contract", None)
     return {
         "part": part,
@@ -369,6 +371,7 @@ def _describe_component(part: str, cls: type[Any]) -> dict[str, object]:
 def _describe_parameters(cls: type[Any]) -> list[dict[str, str]]:
     from fallow.core.kinds import describe_kind
     from fallow.settings.classes import defaults_of
+    from fallow.settings.fields import describe_default
 
     if is_dataclass(cls):
         hints = get_type_hints(cls, include_extras=True)
@@ -379,26 +382,11 @@ def _describe_parameters(cls: type[Any]) -> list[dict[str, str]]:
         {
             "name": name,
             "type": describe_kind(hints[name]),
-            "default": _describe_default(value),
+            "default": describe_default(value),
             "meaning": meanings[name],
         }
         for name, value in defaults_of(cls).items()
     ]
-
-
-def _describe_default(value: object) -> str:
-    """Return the default of a parameter as ``name:parameter=value`` takes it.
-
-    ``none`` is a word there: ``ahfal:balance=none``.
-    """
-    from fallow.settings.components import REQUIRED
-    from fallow.settings.listing import describe_value
-
-    if value is ...:
-        return REQUIRED
-    if value is None:
-        return "null"
-    return describe_value(value)
 
 
 def _meanings_of(cls: type[Any]) -> Mapping[str, str]:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from fallow.settings.classes import PARTS
+from fallow.core.build import build
+from fallow.core.training_config import as_lists
+from fallow.settings.classes import PARTS, packages_of
 from fallow.settings.config import ExperimentConfig, with_settings
 from fallow.settings.descriptions import MEANINGS
-from fallow.settings.fields import class_fields, describe_classes, expand, find_all
+from fallow.settings.fields import (
+    class_fields,
+    describe_classes,
+    expand,
+    find_all,
+    list_algorithms,
+    list_parameters,
+)
 from fallow.settings.listing import DEFAULTS, find_settings, list_settings
+from fallow.settings.spec import Spec
 
 
 def test_every_setting_has_a_meaning_and_every_meaning_a_setting() -> None:
@@ -32,6 +43,15 @@ def test_what_a_list_says_is_what_a_recipe_takes() -> None:
             text = setting.default.replace("empty", "")
             same = with_settings(ExperimentConfig("a"), {setting.name: text})
             assert same == ExperimentConfig("a"), setting.name
+
+
+def test_defaults_of_algorithms_are_what_a_specification_takes() -> None:
+    for row in list_algorithms():
+        part = "strategy" if row.kind == "strategy" else "training"
+        spec = Spec.parse(":".join([row.name, *list_parameters(row.parameters)]))
+        packages = packages_of(part)
+        built = build(packages, spec.name, **spec.fields)
+        assert as_lists(asdict(built)) == as_lists(asdict(build(packages, row.name)))
 
 
 def test_a_short_name_leads_to_the_training_config() -> None:

@@ -54,7 +54,8 @@ class Component:
     parameters : tuple of Parameter
         Parameters in the order of declaration.
     algorithm : mapping or None
-        Fields of `fallow.settings.fields.AlgorithmRow`, for query strategies and training algorithms.
+        Other fields of `fallow.settings.fields.AlgorithmRow`, for query strategies and training
+        algorithms.
     """
 
     part: str

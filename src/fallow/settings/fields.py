@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, with_config
@@ -12,7 +12,7 @@ from pydantic import Field, with_config
 from fallow.core.suggestions import nearest
 from fallow.core.training_config import KEYWORDS
 from fallow.core.wording import join_words
-from fallow.settings.classes import PARTS
+from fallow.settings.classes import PARTS, defaults_of
 from fallow.settings.components import (
     REQUIRED,
     components_of,
@@ -20,7 +20,12 @@ from fallow.settings.components import (
     parameters_of,
 )
 from fallow.settings.config import ExperimentConfig
-from fallow.settings.listing import Setting, find_settings, list_settings
+from fallow.settings.listing import (
+    Setting,
+    describe_value,
+    find_settings,
+    list_settings,
+)
 from fallow.settings.spec import Spec
 from fallow.storage.validation import STRICT, Count
 
@@ -104,15 +109,20 @@ def list_algorithms() -> list[AlgorithmRow]:
         values: dict[str, Any] = {}
         for name, value in component.algorithm.items():
             values[name] = tuple(value) if isinstance(value, list) else value
-        rows.append(AlgorithmRow(**values))
+        row = AlgorithmRow(
+            name=component.name,
+            aliases=component.aliases,
+            parameters={item.name: item.default for item in component.parameters},
+            **values,
+        )
+        rows.append(row)
     return sorted(rows, key=lambda row: KINDS.index(row.kind))
 
 
 def describe_algorithm(name: str, kind: str, cls: type[Any]) -> AlgorithmRow:
     """Describe an algorithm by its disclosure declaration."""
     contract: Contract = cls.contract
-    defaults = {item.name: str(item.default) for item in fields(cls)}
-    defaults.pop("training_config", None)  # a setting of the configuration
+    defaults = defaults_of(cls)
     return AlgorithmRow(
         name=name,
         kind=kind,
@@ -127,8 +137,21 @@ def describe_algorithm(name: str, kind: str, cls: type[Any]) -> AlgorithmRow:
         simulator_only=contract.simulator_only,
         aliases=contract.aliases,
         options=contract.options,
-        parameters=defaults,
+        parameters={name: describe_default(value) for name, value in defaults.items()},
     )
+
+
+def describe_default(value: object) -> str:
+    """Return the default of a parameter as ``name:parameter=value`` takes it.
+
+    >>> describe_default(True), describe_default(None), describe_default(...)
+    ('true', 'null', 'required')
+    """
+    if value is ...:
+        return REQUIRED
+    if value is None:  # "none" is a word there: ``ahfal:balance=none``
+        return "null"
+    return describe_value(value)
 
 
 def class_fields() -> list[Setting]:
