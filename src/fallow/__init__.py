@@ -136,6 +136,7 @@ UncertaintyHerding      Select as `MaxHerding`, with each example of the pool we
 
 Training algorithms for a global model
 --------------------------------------
+BoostedTrees            Boost decision trees on histograms of all sites, for tables.
 ClosedForm              Solve for a linear classifier or regressor in closed form (ridge
                         regression).
 Evidential              Train with the evidential loss of FEAL.
@@ -192,6 +193,8 @@ MobileNetV1             MobileNet (Howard et al., 2017) for small images.
 MobileNetV2             MobileNetV2 (Sandler et al., 2018) for small images.
 ResNet18                Residual network of 18 layers (He et al., 2016) for small images.
 ResNet8                 Residual network of eight layers (He et al., 2016).
+Trees                   Boosted decision trees on the flattened example, for training by
+                        `BoostedTrees`.
 
 Namespaces
 ----------

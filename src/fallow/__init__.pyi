@@ -65,6 +65,7 @@ from fallow.models import MobileNetV1 as MobileNetV1
 from fallow.models import MobileNetV2 as MobileNetV2
 from fallow.models import ResNet8 as ResNet8
 from fallow.models import ResNet18 as ResNet18
+from fallow.models import Trees as Trees
 from fallow.privacy.settings import Privacy as Privacy
 from fallow.settings.config import ExperimentConfig as ExperimentConfig
 from fallow.settings.spec import Spec as Spec
@@ -98,6 +99,7 @@ from fallow.strategies import Typicality as Typicality
 from fallow.strategies import TypicalUnsure as TypicalUnsure
 from fallow.strategies import UncertaintyHerding as UncertaintyHerding
 from fallow.training import KCFU as KCFU
+from fallow.training import BoostedTrees as BoostedTrees
 from fallow.training import ClosedForm as ClosedForm
 from fallow.training import Evidential as Evidential
 from fallow.training import FedAvg as FedAvg

@@ -46,6 +46,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "UncertaintyHerding",
     ),
     "fallow.training": (
+        "BoostedTrees",
         "ClosedForm",
         "Evidential",
         "FedAvg",
@@ -90,5 +91,6 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "MobileNetV2",
         "ResNet18",
         "ResNet8",
+        "Trees",
     ),
 }

@@ -55,6 +55,7 @@ MODELS += [
     fl.LeNetFEMNIST(),
     fl.CNN4(),
     fl.DigitsCNN(),
+    fl.Trees(depth=2),
 ]
 
 EVERYTHING = [

@@ -76,6 +76,9 @@ OTHERS: dict[tuple[str, str], Any] = {
     ("UncertaintyHerding", "width"): 0.5,
     ("MLP", "hidden"): (8,),
     ("APFL", "alpha_lr"): 0.5,
+    ("BoostedTrees", "bins"): 4,
+    ("BoostedTrees", "least"): 3.0,
+    ("BoostedTrees", "stages"): 2,
     ("ClosedForm", "penalty"): 0.5,
     ("ClosedForm", "delta"): 1e-5,
     ("ClosedForm", "unlabeled"): "off",
@@ -102,6 +105,10 @@ OTHERS: dict[tuple[str, str], Any] = {
 """Values of fields whose default is None, or whose next value is too close to it."""
 
 BESIDE: dict[tuple[str, str], dict[str, Any]] = {
+    **{
+        ("BoostedTrees", field.name): {"stages": 3}
+        for field in dataclasses.fields(fl.BoostedTrees)
+    },
     ("IFAL", "patience"): {"lr": 1.0},
     ("DPFL", "between"): {"period": 2},
     ("DPFL", "counts_self"): {"budget": 2},
@@ -117,6 +124,7 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
 """Fields that both runs have beside the one that changes."""
 
 CIRCUMSTANCES: dict[tuple[str, str], str] = {
+    ("BoostedTrees", "shown"): "at real sites, without secure aggregation",
     ("ClosedForm", "shown"): "at real sites, without secure aggregation",
     ("ClosedFormHeads", "shown"): "at real sites, without secure aggregation",
 }
@@ -215,7 +223,7 @@ def hash_tensors(hashed: Any, value: Any) -> None:
 def run_training(name: str, fields: Mapping[str, Any]) -> str:
     algorithm = getattr(fl, name)(**fields)
     settings: dict[str, Any] = {"rounds": 3, "epochs": 2, "batch_size": 4, "model": "mlp"}
-    if "least-squares" in algorithm.contract.tags:
+    if algorithm.contract.is_solved:
         settings = {}
     if name.startswith("ClosedForm"):
         settings = {"encoder": "fourier:features=30"}  # enough for self-training

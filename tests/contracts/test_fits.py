@@ -55,8 +55,8 @@ def simulation_for(name: str, **changes: Any) -> tuple[SimulatedEnvironment, Eve
         rounds=2,
         **changes,
     )
-    if contract.linear:
-        config = replace(config, model=Spec("linear"), validation=0.0)
+    if contract.model:
+        config = replace(config, model=Spec(contract.model), validation=0.0)
     event_log = EventLog()
     return environment_of(config, 0, data_for(contract), event_log), event_log
 

@@ -184,8 +184,8 @@ def note_query(name: str, **settings: Any) -> Noted:
 def note_training(name: str, **settings: Any) -> Noted:
     contract = TRAINING[name].contract
     data = "iris" if contract.classes else "diabetes"
-    if contract.linear:
-        settings["model"] = "linear"
+    if contract.model:
+        settings["model"] = contract.model
     if name.startswith("ClosedForm"):
         settings |= FEW_FEATURES
     if name == "DPFL":

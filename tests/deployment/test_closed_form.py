@@ -33,11 +33,13 @@ CLOSED: dict[str, Any] = {
     "cycles": 1,
     "dtype": "float64",
 }
-HEADS = ("closed-form", "closed-form-heads")
+TREES: dict[str, Any] = {"model": Spec("trees"), "encoder": None}
+HEADS = ("closed-form", "closed-form-heads", "boosted-trees")
 
 
 def hospitals(folder: Path, training: Spec, privacy: Privacy = SECURE) -> Federation:
-    config = ExperimentConfig("hospitals", **CLOSED, training=training, privacy=privacy)
+    settings = CLOSED | (TREES if training.name == "boosted-trees" else {})
+    config = ExperimentConfig("hospitals", **settings, training=training, privacy=privacy)
     return federation(folder, config, rows(classes=3))
 
 

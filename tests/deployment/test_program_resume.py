@@ -21,10 +21,10 @@ from tests.each import mark_long
 from tests.experiment.crash import KILLED, WELL, Points, start_child, wait_for_child
 
 IS_LONG = bool(os.environ.get("FALLOW_SOAK"))
-KILLS = {"tiny": 4, "personal": 2, "stopped": 1}
+KILLS = {"tiny": 4, "personal": 2, "stopped": 1, "trees": 1}
 """Number of points at which a study is killed; `make soak` uses strides instead."""
 
-STRIDES = {"tiny": 1, "personal": 2, "stopped": 10}
+STRIDES = {"tiny": 1, "personal": 2, "stopped": 10, "trees": 10}
 EXPERIMENT = ExperimentConfig(
     "tiny",
     model=Spec("linear"),
@@ -65,6 +65,20 @@ STOPPED = ExperimentConfig(
     score_rounds=1,
     evaluation_fraction=0.5,
     stop="when another 1 labels bring less than 90 points with 50 % confidence",
+    dtype="float64",
+)
+
+
+TREES = ExperimentConfig(
+    "trees",
+    model=Spec("trees"),
+    training=Spec("boosted-trees", {"stages": 2, "depth": 2, "shown": "parts"}),
+    strategy=Spec("margin"),
+    initial=4,
+    budget=3,
+    rounds=1,
+    cycles=1,
+    score_rounds=1,
     dtype="float64",
 )
 
@@ -138,7 +152,7 @@ def choose_points(config: ExperimentConfig, points: int) -> Iterable[int]:
 @pytest.mark.long
 @pytest.mark.parametrize(
     "config",
-    mark_long([EXPERIMENT, PERSONAL, STOPPED], [PERSONAL, STOPPED]),
+    mark_long([EXPERIMENT, PERSONAL, STOPPED, TREES], [PERSONAL, STOPPED, TREES]),
     ids=lambda config: config.name,
 )
 def test_a_coordinator_killed_anywhere_ends_as_if_nothing_had_happened(

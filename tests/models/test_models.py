@@ -35,6 +35,8 @@ COUNTS: list[tuple[str, tuple[int, ...], int, dict[str, Any], int]] = [
     ("ResNet8", (3, 32, 32), 100, {}, 83_796),
     ("ResNet8", (1, 28, 28), 10, {}, 77_658),
     ("ResNet8", (1, 28, 28), 10, {"variant": "mnist"}, 77_562),
+    ("Trees", (13,), 2, {"stages": 20, "depth": 2}, 20 * (3 + 3 + 4) + 4),
+    ("Trees", (13,), 3, {"stages": 20, "depth": 2}, 3 * 20 * (3 + 3 + 4) + 12),
 ]
 EACH: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("Linear", (1, 8, 8), {}),
@@ -51,6 +53,7 @@ EACH: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("ResNet18", (1, 8, 8), {}),
     ("ResNet8", (3, 32, 32), {}),
     ("ResNet8", (1, 28, 28), {"variant": "mnist"}),
+    ("Trees", (1, 8, 8), {"stages": 5}),
 ]
 each_model = pytest.mark.parametrize(("name", "shape", "fields"), EACH)
 

@@ -36,7 +36,7 @@ def config_of(config: fl.ExperimentConfig) -> TrainingConfig:
 
 
 def test_each_built_in_model_has_a_complete_default() -> None:
-    assert set(FAMILIES) == {name.lower() for name in networks.__all__}
+    assert set(FAMILIES) == {name.lower() for name in networks.__all__} - {"trees"}
     for training_config in (*FAMILIES.values(), CUSTOM, REGRESSION):
         assert None not in (
             training_config.stages,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fallow.core.ask import Ask, Channel
 from fallow.core.disclosure import Disclosure
@@ -26,7 +26,7 @@ from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
-from fallow.training import ClosedForm, FedAvg
+from fallow.training import BoostedTrees, ClosedForm, FedAvg
 from fallow.training.personal import ClosedFormHeads
 from fallow.transport.serialized import SerializingChannel
 from tests.simulations import Forgetful
@@ -122,7 +122,7 @@ class Hospitals:
 
 def hospitals(
     rows: Rows,
-    method: ClosedForm | ClosedFormHeads,
+    method: ClosedForm | ClosedFormHeads | BoostedTrees,
     parts_of: Sequence[Sequence[int]],
     *,
     is_class: bool = True,
@@ -130,14 +130,19 @@ def hospitals(
     carried: type[InProcessChannel] | type[SerializingChannel] = InProcessChannel,
     pool: int = 2,
     unlabeled: Sequence[Tensor] = (),
+    model: nn.Module | None = None,
 ) -> Hospitals:
     """Return sites "a", "b", ... with labeled examples and ``pool`` others.
 
-    ``unlabeled`` gives the unlabeled examples of each site, (m, D), instead.
+    ``unlabeled`` gives the unlabeled examples of each site, (m, D), instead.  ``model`` is linear
+    by default.
     """
-    outputs = CLASSES if is_class else 1
     features = rows.z.shape[1]
-    model = Linear((features,), outputs).double()
+    if model is None:
+        model = Linear((features,), CLASSES if is_class else 1)
+    model = model.double()
+    head: Any = model.head
+    outputs = int(head.out_features)
     layout = Layout.of(model)
     zero = {
         "w": torch.zeros(layout.d, dtype=torch.float64),

@@ -11,7 +11,7 @@ import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, final
 
@@ -189,7 +189,7 @@ def write_model(
     Raises ValueError if the model uses classes that are not built in.
     """
     _check_encoder(config)
-    settings = config.to_dict()
+    settings = replace(config, model=config.completed_model).to_dict()
     model_config: dict[str, object] = {
         "format": FORMAT,
         "config": {name: settings[name] for name in SETTINGS},

@@ -315,7 +315,7 @@ def suit_strategies(
         return chosen
     if len(chosen) == 1:
         return NUMBERS[1:2]
-    if "least-squares" in methods_of(config)["training"].contract.tags:
+    if methods_of(config)["training"].contract.is_solved:
         return SOLVED
     return NUMBERS
 

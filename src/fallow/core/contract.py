@@ -63,8 +63,8 @@ class Contract:
         Fields of a query strategy that apply to regression only.
     classes : bool
         Supports classification.
-    linear : bool
-        Supports the model "linear" only.
+    model : str
+        The only built-in model that a training algorithm supports; "" if it supports all networks.
     sites_see : str
         Information about examples of other sites, beside the model, that a site receives.
     untrained : {"no", "features", "predictions"}
@@ -77,6 +77,8 @@ class Contract:
         Requires all sites in every round.
     settings : mapping
         Settings of the experiment configuration that a training algorithm provides as defaults.
+    model_fields : sequence of str
+        Fields of a training algorithm that its model has too.
     fit : FitDeclaration
         Models that sites train or store, and the parts of the training state.
     gradients_per_batch : int
@@ -130,13 +132,14 @@ class Contract:
     regression: bool | None = None
     regression_fields: Sequence[str] = ()
     classes: bool = True
-    linear: bool = False
+    model: str = ""
     sites_see: str = ""
     untrained: Untrained = "no"
     not_solved: str = ""
     no_batch_norm: str = ""
     everyone: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    model_fields: Sequence[str] = ()
     fit: FitDeclaration = FitDeclaration()
     gradients_per_batch: int = 1
     simulator_only: bool = False
@@ -197,6 +200,16 @@ class Contract:
         """Information in the contribution of one site, without secure aggregation."""
         shown = dict.fromkeys(item.reveals_parts for item in self.functions)
         return "; ".join(filter(None, shown))
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether exact sums about labeled examples determine a model, without gradient steps."""
+        return "least-squares" in self.tags or self.has_trees
+
+    @property
+    def has_trees(self) -> bool:
+        """Whether a training algorithm trains decision trees, without gradients or embeddings."""
+        return self.model == "trees"
 
     @property
     def trains(self) -> bool:

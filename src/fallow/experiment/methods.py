@@ -88,6 +88,8 @@ def methods_of(
             f"{strategy.contract.not_solved}; choose another strategy, or train with "
             "fedavg"
         )
+    if method.contract.has_trees:
+        _check_trees(config, strategy)
     cohort = math.ceil(config.participation * config.sites - 1e-9)
     if method.contract.everyone and cohort < config.sites:
         raise ValueError(
@@ -127,6 +129,16 @@ def methods_of(
     if evaluation_set is not None:
         values["evaluation_set"] = evaluation_set
     return values
+
+
+def _check_trees(config: ExperimentConfig, strategy: Method) -> None:
+    """Raise ValueError for a strategy that needs more of a model than predictions."""
+    if strategy.contract.needs and strategy.contract.untrained == "no":
+        names = join_words(list_untrained("features", "predictions"), last="or")
+        raise ValueError(
+            f"{config.strategy} does not support {config.training}: decision trees have "
+            f"neither gradients nor embeddings; use {names}, or train with fedavg"
+        )
 
 
 NO_EFFECT = (
@@ -269,7 +281,7 @@ def _takes_training_config(trainer: type) -> bool:
 
 def _check_head(config: ExperimentConfig, method: Method) -> None:
     """Raise ValueError if the last layer cannot be solved in closed form."""
-    if "least-squares" in method.contract.tags:
+    if method.contract.is_solved:
         raise ValueError(
             f"head is 'exact', and {config.training} has a closed-form solution "
             "anyway; omit head"
@@ -348,7 +360,7 @@ class ModelMaker:
 
     def build(self, generator: torch.Generator) -> nn.Module:
         """Create a network. Raises ValueError for an unknown name or field."""
-        spec = self.config.model
+        spec = self.config.completed_model
         model = build_model(
             spec.name, self.shape, self.outputs, generator, self.policy, **spec.fields
         )
@@ -358,7 +370,7 @@ class ModelMaker:
         """Return the shapes of a network's weights, without memory for them; None for a
         custom class.
         """
-        spec = self.config.model
+        spec = self.config.completed_model
         if ":" in spec.name:
             return None
         return outline_model(spec.name, self.shape, self.outputs, **spec.fields)

@@ -116,8 +116,19 @@ def check_task(
                 f"{trainer.no_batch_norm}"
             )
     model = config.model.name
+    has_trees = model.lower() == "trees"
+    if has_trees != trainer.has_trees:
+        way_out = "set model=trees, or omit it"
+        if has_trees:
+            names = [
+                spell_class(cls)
+                for cls in classes_of("training").values()
+                if cls.contract.has_trees
+            ]
+            way_out = f"set training={join_words(names, last='or')}, or another model"
+        raise ValueError(f"{config.training} does not train {config.model}; {way_out}")
     is_linear = model.lower() == "linear" or ":" in model  # an explicit choice is accepted
-    if trainer.linear and not is_linear:
+    if trainer.model == "linear" and not is_linear:
         raise ValueError(
             f"{config.training} solves for a linear model, and the model is "
             f"{config.model}; set model=linear, or use a training algorithm with gradient "

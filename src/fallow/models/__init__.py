@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fallow.models.architectures import MobileNetV2 as MobileNetV2
     from fallow.models.architectures import ResNet8 as ResNet8
     from fallow.models.architectures import ResNet18 as ResNet18
+    from fallow.models.architectures import Trees as Trees
     from fallow.models.base import EmbeddingModel as EmbeddingModel
     from fallow.models.base import check_model as check_model
     from fallow.models.build import build_model as build_model
@@ -32,6 +33,7 @@ MODULES = {
     "MobileNetV2": "fallow.models.architectures",
     "ResNet18": "fallow.models.architectures",
     "ResNet8": "fallow.models.architectures",
+    "Trees": "fallow.models.architectures",
     "build_model": "fallow.models.build",
     "check_model": "fallow.models.base",
     "outline_model": "fallow.models.build",

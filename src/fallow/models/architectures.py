@@ -24,6 +24,7 @@ __all__ = [
     "MobileNetV2",
     "ResNet8",
     "ResNet18",
+    "Trees",
 ]
 
 
@@ -244,3 +245,28 @@ class ResNet18(Architecture):
     >>> sum(w.numel() for w in fl.ResNet18().build((3, 32, 32), 10).parameters())
     11173962
     """
+
+
+@explain_constructor
+@dataclass(frozen=True)
+class Trees(Architecture):
+    """Boosted decision trees on the flattened example, for training by `BoostedTrees`.
+
+    Training determines the fields.
+
+    Parameters
+    ----------
+    stages : int, default=100
+        Number of trees that are added up, for each class if there are more than two.
+    depth : int, default=3
+        Number of decisions from the root of a tree to a leaf.
+
+    Examples
+    --------
+    >>> import fallow as fl
+    >>> fl.Trees(stages=20).build((13,), 2).leaf.shape
+    torch.Size([20, 1, 8])
+    """
+
+    stages: int = 100
+    depth: int = 3

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fallow.models.mobilenet import MobileNetV2 as MobileNetV2
     from fallow.models.resnet import ResNet8 as ResNet8
     from fallow.models.resnet import ResNet18 as ResNet18
+    from fallow.models.trees import Trees as Trees
 
 MODULES = {
     "CNN4": "fallow.models.cnn",
@@ -27,6 +28,7 @@ MODULES = {
     "MobileNetV2": "fallow.models.mobilenet",
     "ResNet18": "fallow.models.resnet",
     "ResNet8": "fallow.models.resnet",
+    "Trees": "fallow.models.trees",
 }
 """Class -> the module that defines it."""
 __all__ = [*MODULES]

@@ -286,6 +286,34 @@ class ExperimentConfig(LoadOptions):
         return complete_training(self.training_config, self.model.name)
 
     @property
+    def completed_model(self) -> Spec:
+        """Model with the fields that it shares with the training algorithm.
+
+        Raises ValueError for another value of such a field.
+
+        >>> config = ExperimentConfig(
+        ...     "a", training=Spec("boosted-trees", {"depth": 2}), model=Spec("trees")
+        ... )
+        >>> str(config.completed_model)
+        'trees:stages=100:depth=2'
+        """
+        contract = contract_of_training(self.training.name)
+        if contract is None or not contract.model_fields:
+            return self.model
+        cls = class_of_training(self.training.name)
+        shared = {
+            name: self.training.fields.get(name, getattr(cls, name))
+            for name in contract.model_fields
+        }
+        for name, value in self.model.fields.items():
+            if value != shared.get(name, value):
+                raise ValueError(
+                    f"model is {self.model}, and training {self.training} determines its "
+                    f"{name}, {shared[name]!r}; omit it there"
+                )
+        return Spec(self.model.name, {**self.model.fields, **shared})
+
+    @property
     def delta(self) -> float | None:
         """Delta of the Gaussian noise on training contributions, or None without such noise."""
         contract = contract_of_training(self.training.name)

@@ -27,7 +27,7 @@ FAMILIES: Mapping[str, TrainingConfig] = {
     "mobilenetv1": CONVOLUTIONAL,
     "mobilenetv2": CONVOLUTIONAL,
 }
-"""Default of each built-in model of classes, by its class in lower case."""
+"""Default of each built-in network of classes, by its class in lower case."""
 CUSTOM = CONVOLUTIONAL
 """Default of custom models."""
 ADAM_LR = 0.001

@@ -73,6 +73,8 @@ def _describe_model(config: ExperimentConfig, features: int | None, classes: int
         inputs = f" on features of encoder {config.encoder}"
     if contract is not None and not contract.trains:
         return inputs.strip()
+    if contract is not None and contract.has_trees:
+        return f"of {config.completed_model}{inputs}"
     head = ""
     if config.head == "exact":
         head = ", last layer in closed form"

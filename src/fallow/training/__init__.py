@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from fallow.core.exports import import_when_used
 
 if TYPE_CHECKING:
+    from fallow.training.boosted_trees import BoostedTrees as BoostedTrees
     from fallow.training.closed_form import ClosedForm as ClosedForm
     from fallow.training.evidential import Evidential as Evidential
     from fallow.training.fedavg import FedAvg as FedAvg
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 MODULES = {
     "APFL": "fallow.training.personal.apfl",
+    "BoostedTrees": "fallow.training.boosted_trees",
     "ClosedForm": "fallow.training.closed_form",
     "ClosedFormHeads": "fallow.training.personal.closed_form_heads",
     "DPFL": "fallow.training.personal.dpfl",

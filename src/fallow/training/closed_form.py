@@ -279,7 +279,7 @@ class ClosedForm:
         short="closed-form",
         missing=MISSING,
         regression=True,
-        linear=True,
+        model="linear",
         local_dp=False,
         delta_field="delta",
         settings=SETTINGS,

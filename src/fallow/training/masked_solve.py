@@ -108,7 +108,7 @@ class MaskedSolve:
         missing="stops: a site that misses the rotation could not use the model",
         regression=True,
         classes=False,
-        linear=True,
+        model="linear",
         local_dp=False,  # aggregates of labeled examples are sent without noise
         tags=("least-squares",),
         fit=FitDeclaration(

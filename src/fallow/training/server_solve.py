@@ -106,7 +106,7 @@ class ServerSolve:
         missing="stops: all exchanges are over the same examples; a resumed run asks again",
         regression=True,
         classes=False,
-        linear=True,
+        model="linear",
         local_dp=False,  # aggregates of labeled examples are sent without noise
         tags=("least-squares",),
         fit=FitDeclaration({"local": STORED}),

@@ -39,7 +39,7 @@ TRAINING_ANY_MODEL = tuple(
     name
     for name in names(personal)
     # closed-form algorithms fit a linear model
-    if not getattr(personal, name).contract.linear
+    if not getattr(personal, name).contract.model
 )
 """The personalized methods that take local steps, whatever the model."""
 

@@ -122,7 +122,7 @@ class ClosedFormHeads:
         short="Closed-form heads",
         missing=MISSING,
         regression=True,
-        linear=True,
+        model="linear",
         local_dp=False,
         settings=SETTINGS,
         fit=FitDeclaration({"local": STORED}, server=AT_SERVER),
