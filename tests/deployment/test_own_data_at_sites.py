@@ -17,7 +17,7 @@ from fallow.cli import main
 from fallow.data.facts import format_facts
 from fallow.data.sheet import build_sheet
 from fallow.deployment.model_card import CARD
-from fallow.deployment.schema import schema_of
+from fallow.deployment.schema import Column, Schema, schema_of
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import (
     collect_own_data,
@@ -27,7 +27,15 @@ from fallow.deployment.site.own_data import (
 from fallow.deployment.site.rows import read_rows
 from fallow.deployment.site.status import collect_status
 from fallow.privacy.settings import Privacy
-from tests.deployment.simulations import TINY, federation, photos, ward
+from tests.deployment.simulations import (
+    NAMES,
+    TINY,
+    federation,
+    photos,
+    rows,
+    schema_for,
+    ward,
+)
 from tests.each import each_of, mark_long
 
 pytest.importorskip("cryptography")
@@ -251,3 +259,56 @@ def test_the_coordinator_keeps_nothing_of_a_sites_own_box(
         simulation.coordinator_folder / CARD
     ).read_text(encoding="utf-8")
     simulation.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_masked", mark_long([False, True], [False]))
+def test_a_site_with_another_unit_is_told_before_and_after_training(
+    is_masked: bool, tmp_path: Path
+) -> None:
+    """Two sites have mg/dL as agreed, and one has mmol/L; sums do not show which to the others."""
+    data = rows(NAMES[:3])
+    assert data.sites is not None
+    x = data.x.clone()
+    x[:, 0] = 90 + 8 * x[:, 0]  # about 150 mg/dL
+    is_other = data.sites == data.site_names.index("chur")
+    x[is_other, 0] /= 18  # mmol/L
+    glucose = Column("x0", "mg/dL", low=40, high=600)
+    schema = schema_for(data)
+    schema = replace(schema, columns=(glucose, *schema.columns[1:]))
+    config = replace(TINY, privacy=Privacy(secure_sum=is_masked))
+    simulation = federation(tmp_path, config, replace(data, x=x), schema=schema)
+    outside = {
+        name: [note for note in site.rows.notes if "are outside 40 to 600 mg/dL" in note]
+        for name, site in simulation.sites.items()
+    }
+    assert [name for name, notes in outside.items() if notes] == ["chur"]
+    assert "check that they are in the agreed unit" in outside["chur"][0]
+    n_outside = len(simulation.sites["chur"].rows.x)
+    assert f"{n_outside} of {n_outside} numbers" in outside["chur"][0]
+    assert simulation.program().go()
+    simulation.close()
+    status = collect_status(simulation.sites["chur"])["data"]
+    (warned,) = status.get("warnings", [])
+    assert "column 'x0' has a mean of" in warned and "may have another unit" in warned
+    for name in ("basel", "davos"):
+        assert not collect_status(simulation.sites[name])["data"].get("warnings")
+
+
+def test_units_in_cells_are_never_mixed_with_the_agreed_one(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    agreed = Schema("table", "classification", "y", ("no", "yes"), (Column("x", "mg/dL"),))
+    for cells, is_read in (("90 mg/dL", True), ("5.1 mmol/L", False), ("90", True)):
+        file.write_text("x,y\n" + "".join(f"{cells},no\n" for _ in range(12)))
+        if is_read:
+            assert float(read_rows(file, agreed).x.mean()) == 90
+            continue
+        with pytest.raises(ValueError, match=r"'5.1 mmol/L' is not .* give one in mg/dL"):
+            read_rows(file, agreed)
+    file.write_text("x,y\n" + "90 mg/dL,no\n5.1 mmol/L,yes\n" * 9)
+    with pytest.raises(ValueError, match="is not a finite number; give one in mg/dL"):
+        read_rows(file, agreed)
+    with pytest.raises(
+        ValueError, match="has no feature column"
+    ):  # no example of the study
+        schema_of(file, "y")
