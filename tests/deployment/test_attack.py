@@ -7,6 +7,7 @@ import os
 import stat
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from fallow.cli.app import build_app
 from fallow.cli.site_messages import list_examples
+from fallow.core.events import Event
 from fallow.deployment.schema import Column, Schema
 from fallow.deployment.site.agreement_text import describe_planned
 from fallow.deployment.site.attack import (
@@ -125,6 +127,40 @@ def test_sums_of_self_training_are_attacked_where_they_were_sent(tmp_path: Path)
     simulation.close()
 
 
+@pytest.mark.long
+def test_an_example_that_left_is_read_from_the_sums_before_and_after(
+    tmp_path: Path,
+) -> None:
+    """The last two sums differ by one example that left, and by four new ones."""
+    config = ExperimentConfig("hospitals", **{**SETTINGS, "cycles": 2})
+    simulation = federation(tmp_path, config, rows(NAMES[:3], classes=3))
+    left: list[int] = []
+
+    def withdraw(event: Event) -> None:
+        if (
+            event["event"] == "labels"
+            and not left
+            and len(simulation.labels()["basel"]) > 5
+        ):
+            left.append(simulation.labels()["basel"][0].row)
+            sleep(1.1)  # times are in whole seconds
+            simulation.ledgers["basel"].withdraw(left[0], "Ann")
+            sleep(1.1)
+        simulation.label(event)
+
+    assert simulation.program(withdraw).go()
+    site = simulation.sites["basel"]
+    attacked = attack(simulation)
+    by_name = {result["attack"]: result for result in attacked.attacks}
+    assert by_name["last products"]["rows"] == 5 + 4 + 4 - 1
+    change = by_name["difference of products"]
+    assert change["rows"] == change["read"] == 5
+    (example,) = (one for one in attacked.examples if one.name == site.rows.ids[left[0]])
+    assert example.is_read
+    assert example.true == pytest.approx(site.rows.x[left[0]].tolist(), rel=1e-6)
+    simulation.close()
+
+
 def test_all_cycles_are_attacked() -> None:
     labels = [Label(row, 0.0, cycle) for row, cycle in ((7, -1), (3, 0), (9, 1), (1, 2))]
     phases = list_phases(labels)
@@ -167,7 +203,7 @@ def test_an_attack_without_any_candidate_has_no_example_to_show() -> None:
     attacked = AttackedSite([result], ("age",), [])
     line, end = advise(attacked)
     assert end.startswith(
-        "Not tried: levels beside noise, earlier runs, models of single cycles, sums before a label was"
+        "Not tried: levels beside noise, earlier runs, models of single cycles, sums of class "
     )
     assert line.startswith("None of 5 labeled examples was read")
     assert list_examples(attacked) == (["Column"], [])

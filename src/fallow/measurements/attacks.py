@@ -274,9 +274,16 @@ class Minimum(NamedTuple):
 
 
 def read_products(
-    features: FeatureMap, products: Array, rows: int, search: Search
+    features: FeatureMap,
+    products: Array,
+    rows: int,
+    search: Search,
+    *,
+    is_signed: bool = False,
 ) -> Array:
     """Return examples in the span of Σ phi phi', (m, p), at most ``rows``, best first.
+
+    is_signed: some of the products are subtracted.
 
     Each row is a minimum of the distance of phi(x) to the span of the products, (D, D), relative to
     its length.  A row that was found is subtracted, so that the next start finds another one.  It
@@ -284,11 +291,15 @@ def read_products(
     span.
     """
     values, directions = np.linalg.eigh(products)
-    rank = int((values > RELATIVE_RANK * max(values[-1], TINY)).sum())
+    if is_signed:
+        by_size = np.abs(values).argsort()
+        values, directions = values[by_size], directions[:, by_size]
+    sizes = np.abs(values) if is_signed else values
+    rank = int((sizes > RELATIVE_RANK * max(sizes[-1], TINY)).sum())
     rank = min(rank, rows)
     if rank == 0:
         return np.zeros((0, len(features.varies)))
-    rest = Span(directions[:, -rank:], np.diag(values[-rank:]))
+    rest = Span(directions[:, -rank:], np.diag(values[-rank:]), is_signed)
     minima: list[Minimum] = []
     in_vain = 0
     starts = search.draw(search.starts, features.varies)
@@ -319,10 +330,14 @@ def read_products(
 
 
 class Span(NamedTuple):
-    """Products of features in their span: directions (D, k), and products (k, k) in these."""
+    """Products of features in their span: directions (D, k), and products (k, k) in these.
+
+    is_signed: some of the products are subtracted.
+    """
 
     directions: Array
     products: Array
+    is_signed: bool = False
 
     @property
     def rank(self) -> int:
@@ -332,11 +347,15 @@ class Span(NamedTuple):
     def without(self, phi: Array) -> Span:
         """Return the span of the other rows, after ``phi`` (D,), one of the rows, is subtracted."""
         own = self.directions.T @ phi
-        weight = 1 / max(float(own @ np.linalg.pinv(self.products) @ own), TINY)
-        _, turn = np.linalg.eigh(self.products - weight * np.outer(own, own))
-        turn = turn[:, 1:]  # the direction that is no longer used has the smallest value
-        left = turn.T @ (self.products - weight * np.outer(own, own)) @ turn
-        return Span(self.directions @ turn, left)
+        share = float(own @ np.linalg.pinv(self.products) @ own)
+        if abs(share) < TINY or not self.is_signed:
+            share = max(share, TINY)
+        rest = self.products - np.outer(own, own) / share
+        values, turn = np.linalg.eigh(rest)
+        # the direction that is no longer used has the smallest value
+        dropped = int(np.abs(values).argmin()) if self.is_signed else 0
+        turn = np.delete(turn, dropped, axis=1)
+        return Span(self.directions @ turn, turn.T @ rest @ turn, self.is_signed)
 
 
 def measure_distance(

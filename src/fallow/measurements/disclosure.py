@@ -70,7 +70,8 @@ class Aggregates(NamedTuple):
     """Sums over the labeled examples of all sites, from one training phase.
 
     products (D + 1, D + 1): Σ [phi, constant] [phi, constant]'; classes (D, C): Σ phi y'.
-    is_clipped: phi are clipped features, with noise in the sums.
+    is_clipped: phi are clipped features, with noise in the sums.  is_signed: sums of rows that left
+    are subtracted.
     """
 
     rows: int
@@ -78,6 +79,7 @@ class Aggregates(NamedTuple):
     classes: Array
     constant: float = 1.0
     is_clipped: bool = False
+    is_signed: bool = False
 
     @property
     def numbers(self) -> int:
@@ -302,15 +304,24 @@ def attack(observed: Observed) -> list[Attempt]:
 
 
 def subtract(before: Phase, after: Phase) -> Phase:
-    """Return the sums over the rows that were added between two phases, and these rows."""
+    """Return the sums over the rows that differ between two phases, and these rows.
+
+    The sums of rows that left are subtracted.
+    """
     known = {row.tobytes() for row in before.rows}
+    kept = {row.tobytes() for row in after.rows}
     is_new = np.array([row.tobytes() not in known for row in after.rows], dtype=bool)
+    has_left = np.array([row.tobytes() not in kept for row in before.rows], dtype=bool)
+    n_left = int(has_left.sum())
     sums = after.sums._replace(
-        rows=max(after.sums.rows - before.sums.rows, 0),
+        rows=max(after.sums.rows - before.sums.rows + 2 * n_left, 0),
+        is_signed=n_left > 0,
         products=after.sums.products - before.sums.products,
         classes=after.sums.classes - before.sums.classes,
     )
-    return Phase(sums, after.rows[is_new], after.labels[is_new])
+    rows = np.concatenate([after.rows[is_new], before.rows[has_left]])
+    labels = np.concatenate([after.labels[is_new], before.labels[has_left]])
+    return Phase(sums, rows, labels)
 
 
 def _attack_products(
@@ -322,12 +333,17 @@ def _attack_products(
     if sums.rows < len(sums.products):
         features = WithConstant(_sent_features(observed, sums), sums.constant)
         candidates = read_products(
-            features, sums.products, sums.rows, _search(observed, name)
+            features,
+            sums.products,
+            sums.rows,
+            _search(observed, name),
+            is_signed=sums.is_signed,
         )
     if isinstance(observed.features, LinearFeatures) and not sums.is_clipped:
         alone = read_columns(observed.features, sums.products, sums.constant)
         candidates = np.concatenate([candidates, alone])
-        if 0 < sums.rows <= MOST_LEVEL_ROWS and observed.levels:
+        are_few = 0 < sums.rows <= MOST_LEVEL_ROWS and not sums.is_signed
+        if are_few and observed.levels:
             by_level = read_levels(
                 observed.features,
                 sums.products,
@@ -354,7 +370,8 @@ def _attack_class_sums(name: str, observed: Observed, phase: Phase) -> Attempt:
     candidates = [np.zeros((0, rows.shape[1]))]
     for total, count in zip(totals, counts, strict=True):
         is_enough = len(total) >= SAFE_RATIO * count * rows.shape[1]
-        if 0 < count <= CLASS_ROWS and is_enough and not search.is_over:
+        are_few = 0 < count <= CLASS_ROWS and not sums.is_signed
+        if are_few and is_enough and not search.is_over:
             candidates.append(read_sum(features, total, count, search))
     return _compare(
         observed, name, np.concatenate(candidates), rows, sums.classes.size, started

@@ -140,6 +140,15 @@ class Instructions:
         """Return the keys of the valid exchanges of a run, oldest first."""
         return self._load_standing("exchange", run)
 
+    def load_times(self, run: str, owner: str, function: str) -> dict[int, str]:
+        """Return when the valid replies of a client function were last sent, by cycle."""
+        sql = (
+            "SELECT fields, at FROM exchange WHERE run = ?1 AND owner = ?2 AND functions = ?3 AND "
+            "key NOT IN (SELECT key FROM rolled_back WHERE run = ?1) ORDER BY id"
+        )
+        sent = self._tables.read(sql, run, owner, function)
+        return {self._read_key(stored).cycle: at for stored, at in sent}
+
     def load_failed_keys(self, run: str) -> list[ExchangeKey]:
         """Return the keys of the failed exchanges of a run."""
         return self._load_standing("attempt", run)

@@ -68,9 +68,8 @@ POOL = ("training", "example_totals")
 FILE = "attack.csv"
 """File in the site's folder with true and computed examples, readable by its owner only."""
 NOT_TRIED = (
-    "Not tried: levels beside noise, earlier runs, models of single cycles, sums before a label was "
-    "corrected or withdrawn or an example left, sums of class probabilities, and sums of query "
-    "strategies, encoders and feature scaling."
+    "Not tried: levels beside noise, earlier runs, models of single cycles, sums of class "
+    "probabilities, and sums of query strategies, encoders and feature scaling."
 )
 IS_EMPTY = 0.5
 """Value of a missing-value indicator above which a cell is shown as empty."""
@@ -190,10 +189,12 @@ def _attack(
     notify: Callable[[str, int, int], None],
     seconds: float,
 ) -> AttackedSite:
+    withdrawn = _find_withdrawals(ledger)
+    excluded = {*site.excluded.nonzero().flatten().tolist()}
     labels = [
         label
         for label in site.store.load_labels(site.id)
-        if not label.is_validation and not site.excluded[label.row]
+        if not label.is_validation and (label.row in withdrawn or label.row not in excluded)
     ]
     fitted = site.memory.get(ENCODE)
     if not labels or (built.encoder is not None and fitted is None):
@@ -203,9 +204,10 @@ def _attack(
         )
     units = _Units.of(site, built.encoder)
     if training.delta is None:
-        sums = _list_sums(site, training, labels)
+        sums = _list_sums(site, training, ledger, labels, withdrawn)
     else:
-        sums = _list_noisy_sums(site, ledger, labels)
+        still = [label for label in labels if label.row not in excluded]
+        sums = _list_noisy_sums(site, ledger, still)
     phases = []
     for of_phase, used in sums:
         aggregates = read_aggregates(of_phase, max(built.classes, 1))
@@ -255,8 +257,10 @@ def _attack(
             notify=notify,
         )
     )
-    names = [folder.rows.ids[label.row] for label in sums[-1][1]]
-    examples = _choose_nearest(attempts, phases[-1].rows, units, names)
+    label_of = {label.row: label for _, used in sums for label in used}
+    names = [folder.rows.ids[row] for row in label_of]
+    sent_rows = units.scale(site.x[list(label_of)])
+    examples = _choose_nearest(attempts, sent_rows, units, names)
     results = [attempt.result for attempt in attempts]
     schema = folder.agreement.schema
     # pixels, or features of an encoder without gradient
@@ -301,14 +305,48 @@ def list_phases(labels: Sequence[Label]) -> list[list[Label]]:
 
 
 def _list_sums(
-    site: LocalSite, training: ClosedForm, labels: Sequence[Label]
+    site: LocalSite,
+    training: ClosedForm,
+    ledger: Ledger,
+    labels: Sequence[Label],
+    withdrawn: Mapping[int, str],
 ) -> list[tuple[Values, list[Label]]]:
-    """Return the exact sums of all training phases, with the labels that count today."""
+    """Return the exact sums of all training phases, with the labels that counted then.
+
+    withdrawn: time of the withdrawal of examples, which are in the sums that were sent before.
+    """
+    times = ledger.instructions.load_times(ledger.store.run, *LABELS)
+    excluded = site.excluded.nonzero().flatten().tolist()
     result = []
-    for used in list_phases(labels):
-        site.reread(used)
-        result.append((training.totals(SiteView(site, 0)), used))
+    for cycle, at in times.items():
+        absent = [row for row in excluded if withdrawn.get(row, at) <= at]
+        used = [
+            _restore(ledger, label, at)
+            for label in labels
+            if label.cycle < cycle and label.row not in absent
+        ]
+        if used:
+            site.leave(absent)
+            site.reread(used)
+            result.append((training.totals(SiteView(site, 0)), used))
     return result
+
+
+def _find_withdrawals(ledger: Ledger) -> dict[int, str]:
+    """Return the time at which each withdrawn example left."""
+    return {
+        line.row: line.at
+        for line in ledger.list_history()
+        if line.event == "withdrawn" and line.row is not None
+    }
+
+
+def _restore(ledger: Ledger, label: Label, at: str) -> Label:
+    """Return a label as it was at a time, if one annotator gave it."""
+    answers = [answer for answer in ledger.history(label.row) if answer.at <= at]
+    if len({answer.annotator for answer in answers}) != 1 or answers[-1].value is None:
+        return label
+    return label._replace(value=answers[-1].value)
 
 
 def _list_noisy_sums(
