@@ -30,6 +30,7 @@ PLAIN = {
     "entropy": "the default of a configuration, what pooled bounds choose by, and a number of labels",
     "fedavg": "the default of a configuration",
     "closedform": "the default training algorithm",
+    "closedformlabels": "the default training algorithm for several labels per example",
     "typical": "initial labels, where a configuration says so",
     "demo": "a command",
     "benchmark": "a command, and a switch of cuDNN",

@@ -139,6 +139,7 @@ Training algorithms for a global model
 BoostedTrees            Boost decision trees on histograms of all sites, for tables.
 ClosedForm              Solve for a linear classifier or regressor in closed form (ridge
                         regression).
+ClosedFormLabels        Solve for one linear model per label in closed form (ridge regression).
 Evidential              Train with the evidential loss of FEAL.
 FedAvg                  Average the models of the sites after local epochs, weighted by labels.
 FedProx                 Train with a proximal term that keeps local models close to the global

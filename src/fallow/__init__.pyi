@@ -101,6 +101,7 @@ from fallow.strategies import UncertaintyHerding as UncertaintyHerding
 from fallow.training import KCFU as KCFU
 from fallow.training import BoostedTrees as BoostedTrees
 from fallow.training import ClosedForm as ClosedForm
+from fallow.training import ClosedFormLabels as ClosedFormLabels
 from fallow.training import Evidential as Evidential
 from fallow.training import FedAvg as FedAvg
 from fallow.training import FedProx as FedProx

@@ -48,6 +48,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
     "fallow.training": (
         "BoostedTrees",
         "ClosedForm",
+        "ClosedFormLabels",
         "Evidential",
         "FedAvg",
         "FedProx",

@@ -583,7 +583,7 @@ def test_a_frame_that_cannot_be_read_is_said_in_one_sentence(
     [
         (frame().to_dict("list"), {}, "frame is a dict, not a DataFrame; make one"),
         (frame(), {"test": [1]}, "the test frame of frame is a list, not a DataFrame"),
-        (frame(), {"label": ["sick"]}, "['sick'] is a list; give the name of a column"),
+        (frame(), {"label": ["sick"]}, "the labels are ['sick']; name 2 to 32"),
         (frame().iloc[:0], {}, "frame has 0 rows and "),
     ],
 )

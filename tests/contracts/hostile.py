@@ -15,6 +15,7 @@ from fallow.core.composites import (
     Documents,
     ExampleProducts,
     Fields,
+    LabelProducts,
     Losses,
     PatchMoments,
     Products,
@@ -262,6 +263,16 @@ def _(reply: Products, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
         "products with answers alone": {"cross": valid["cross"] + LARGE},
         "features without products": {"features": valid["features"] + LARGE},
         "weight without rows": {"n": 3.0},
+    }
+
+
+@change_reply.register
+def _(reply: LabelProducts, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    return {
+        "negative products": {"products": valid["products"] - LARGE},
+        "products with answers alone": {"cross": valid["cross"] + LARGE},
+        "features without products": {"features": valid["features"] + LARGE},
+        "weight without rows": {"n": valid["n"] + 3.0},
     }
 
 

@@ -21,6 +21,7 @@ from fallow.core.training_config import KEYWORDS
 from fallow.data.partition import partitions
 from fallow.encoders import efficientnet_lite
 from tests.each import mark_long
+from tests.findings import findings
 
 SITES = 5
 IRIS = fl.Federation(fl.load("iris"), fl.Dirichlet(alpha=0.5), sites=SITES)
@@ -83,6 +84,7 @@ OTHERS: dict[tuple[str, str], Any] = {
     ("ClosedForm", "delta"): 1e-5,
     ("ClosedForm", "unlabeled"): "off",
     ("ClosedFormHeads", "penalty"): 0.5,
+    ("ClosedFormLabels", "penalty"): 0.5,
     ("DPFL", "alone"): ("site-0", "site-1"),
     ("DPFL", "budget"): 1,
     ("DPFL", "reach"): "ring",
@@ -229,9 +231,12 @@ def run_training(name: str, fields: Mapping[str, Any]) -> str:
         settings = {"encoder": "fourier:features=30"}  # enough for self-training
     if name == "DPFL":
         settings |= {"validation": 0.3, "rounds": 8}  # including 2 of preprocessing
+    data = IRIS if algorithm.contract.classes else DIABETES
+    if algorithm.contract.multilabel and not algorithm.contract.classes:
+        data = fl.Federation(findings(), fl.IID(), sites=SITES)
     is_weighted = "weighted" in {field.name for field in dataclasses.fields(algorithm)}
     run = fl.run(
-        IRIS if algorithm.contract.classes else DIABETES,
+        data,
         "fale" if is_weighted else "random",
         training=algorithm,
         budget=4,

@@ -40,6 +40,8 @@ def data_for(contract: Any) -> Dataset:
     data = odd(3)
     if contract.classes:
         return data
+    if contract.multilabel:
+        return replace(data, classes=(), labels=("a", "b"))
     y = data.y.float()
     return replace(data, y=y, y_test=data.y_test.float(), classes=())
 

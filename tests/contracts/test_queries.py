@@ -92,7 +92,7 @@ def test_a_misspelt_choice_is_refused_with_the_choices(strategy: Any) -> None:
 
 def test_the_misspelling_test_finds_the_fields() -> None:
     assert choices(AHFAL()) == ["tau_scale", "score", "toggle", "balance"]
-    assert choices(Entropy()) == ["model"]
+    assert choices(Entropy()) == ["model", "over"]
 
 
 # -- selection -------------------------------------------------------------------------

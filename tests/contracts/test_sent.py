@@ -28,6 +28,7 @@ from fallow.settings.classes import classes_of
 from fallow.sites import replies
 from fallow.sites.site import LocalSite
 from fallow.training import personal
+from tests.findings import findings
 
 LABELS = frozenset(
     {
@@ -183,7 +184,9 @@ def note_query(name: str, **settings: Any) -> Noted:
 @cache
 def note_training(name: str, **settings: Any) -> Noted:
     contract = TRAINING[name].contract
-    data = "iris" if contract.classes else "diabetes"
+    data: Any = "iris" if contract.classes else "diabetes"
+    if contract.multilabel and not contract.classes:
+        data = findings()
     if contract.model:
         settings["model"] = contract.model
     if name.startswith("ClosedForm"):

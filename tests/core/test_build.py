@@ -50,7 +50,8 @@ def test_a_training_algorithm_as_a_strategy_is_explained() -> None:
 
 
 def test_known_names_are_listed_as_one_types_them() -> None:
-    with pytest.raises(ValueError, match=r"known: .*closed-form, closed-form-heads, ditto"):
+    known = r"known: .*closed-form, closed-form-heads, closed-form-labels, ditto"
+    with pytest.raises(ValueError, match=known):
         find((training, personal), "xyz")
 
 

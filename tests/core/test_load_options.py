@@ -80,7 +80,7 @@ def test_an_option_is_used_or_refused_for_each_kind_of_data(name: str) -> None:
         ({"header_row": 0}, "header_row is 0; it must be at least 1"),
         ({"task": "rank"}, "task is 'rank'; it must be 'auto', 'classification' or"),
         ({"decimal": ";"}, "decimal is ';'; it must be 'auto', '.' or ','"),
-        ({"label": ["y"]}, r"\['y'\] is a list; give the name of a column"),
+        ({"site": ["y"]}, r"\['y'\] is a list; give the name of a column"),
     ],
 )
 def test_a_wrong_value_is_refused(options: dict[str, Any], output: str) -> None:

@@ -152,6 +152,7 @@ def photos(sites: tuple[str, ...] = NAMES[:3], per_site: int = 20) -> Dataset:
 
 def schema_for(data: Dataset) -> Schema:
     task = data.task
+    assert task != "multilabel"
     if not data.columns:
         return Schema("arrays", task, "y", data.classes, (), tuple(data.x.shape[1:]))
     if data.missing is not None:

@@ -166,6 +166,11 @@ def test_init_compares_numbers_with_values_and_names_the_width_that_keeps_them_b
     [
         ("cycles = 1", "cylces = 1", "cylces is not a setting; did you mean 'cycles'"),
         ("cycles = 1", "flip = 1", "wrong labels are for simulations"),
+        (
+            "cycles = 1",
+            'labels = ["a", "b"]',
+            "2 labels of an example, of which real sites",
+        ),
         ("seed = 0", "sead = 0", "federation.sead is not a setting"),
         ("seed = 0", "seed = true", "federation.seed is True; it must be a whole number"),
         ("[federation]", "[federal]", "no section [federation]"),

@@ -106,6 +106,7 @@ def from_arrays(
     name: str = "arrays",
     task: TaskChoice = "auto",
     classes: Sequence[Any] = (),
+    labels: Sequence[Any] = (),
     drop_rows: bool = False,
     channels: Channels = "auto",
     merge: bool = False,
@@ -116,9 +117,11 @@ def from_arrays(
     ----------
     x : array-like of shape (n, ...)
         Features, embeddings or images, converted to float32 without further changes.
-    y : array-like of shape (n,)
+    y : array-like of shape (n,) or (n, n_labels)
         Class labels (integers, strings or Booleans) or regression targets (floats).  Classes are
-        sorted.  The values -1, "", None and NaN mark unlabeled examples (targets: NaN).
+        sorted.  The values -1, "", None and NaN mark unlabeled examples (targets: NaN).  With
+        ``labels``: 0, 1, or NaN for unknown, of each label; or strings that list the labels that are
+        present, such as "oedema;effusion" or "none".
     sites : array-like of shape (n,), optional
         Site of each example, as integers or strings.  Default: a partition assigns the examples.
     x_test, y_test : array-like, optional
@@ -141,6 +144,8 @@ def from_arrays(
         Task.  Set it to "regression" if integer labels are targets.
     classes : sequence, optional
         Class names in order, if ``y`` does not contain all of them.
+    labels : sequence, optional
+        Names of several labels that an example may have.
     drop_rows : bool, default=False
         Whether to drop examples with a NaN or infinite feature.  Values are never imputed.
     channels : {"auto", "first", "last"}, default="auto"
@@ -178,7 +183,7 @@ def from_arrays(
     if x_test is not None:
         x_test = _features(x_test)
     if y_test is not None:
-        y_test = as_labels(y_test, f"{name}: labels of the test rows")
+        y_test = _labels(y_test, labels, f"{name}: labels of the test rows")
     if sites_test is not None:
         sites_test = as_names(sites_test, f"{name}: sites of the test rows")
     if sites is not None:
@@ -203,7 +208,7 @@ def from_arrays(
         )
     dataset = from_plain_arrays(
         x,
-        as_labels(y, f"{name}: labels"),
+        _labels(y, labels, f"{name}: labels"),
         sites,
         x_test=x_test,
         y_test=y_test,
@@ -215,13 +220,25 @@ def from_arrays(
         name=name,
         task=task,
         classes=tuple(str(plain(label)) for label in classes),
+        labels=tuple(str(plain(label)) for label in labels),
         drop_rows=drop_rows,
         channels=channels,
         merge=merge,
-        is_missing_meant=_has_none(y),
+        is_missing_meant=bool(labels) or _has_none(y),
     )
     warn_of_findings(dataset, stacklevel=4)
     return dataset
+
+
+def _labels(values: Any, labels: Sequence[Any], what: str) -> npt.NDArray[Any]:
+    """Convert one label per row, or the answers to several labels, (n, n_labels), to an array."""
+    if not labels or np.ndim(values) == 1:
+        return as_labels(values, what)
+    answers = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    if answers.dtype.kind != "O":
+        return answers
+    with explain_errors(f"{what} are not 0, 1 or missing: "):
+        return answers.astype(np.float64)  # None becomes NaN
 
 
 def _features(data: Any) -> Any:

@@ -400,8 +400,15 @@ class Run:
         """Class names, by class ID; empty for regression."""
         return tuple(self.saved["example_spec"]["classes"])
 
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of several labels per example; empty for other tasks."""
+        return tuple(self.saved["example_spec"].get("labels", ()))
+
     def predict(self, rows: Any, site: str | None = None) -> npt.NDArray[Any]:
         """Predict the class name or the target of each example.
+
+        For several labels, it is 0 or 1 for each of `label_names`.
 
         Parameters
         ----------
@@ -412,8 +419,8 @@ class Run:
 
         Returns
         -------
-        ndarray of shape (n,)
-            Class names, or targets.
+        ndarray of shape (n,) or (n, n_labels)
+            Class names, targets, or answers to several labels.
 
         Raises
         ------
@@ -425,6 +432,8 @@ class Run:
 
     def predict_proba(self, rows: Any, site: str | None = None) -> npt.NDArray[np.float64]:
         """Return class probabilities of shape (n, n_classes), in the order of `classes`.
+
+        For several labels, it is the probability of each, in the order of `label_names`.
 
         Parameters
         ----------

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, final
@@ -32,8 +32,14 @@ from fallow.core.suggestions import explain_function
 from fallow.core.types import SiteId, State
 from fallow.core.wording import count_noun
 from fallow.data import read_rows
-from fallow.data.dataset import Task
-from fallow.data.example_spec import ExampleSpec, read_example_spec, scale_of
+from fallow.data.example_spec import (
+    ExampleSpec,
+    count_outputs,
+    name_outputs,
+    read_example_spec,
+    scale_of,
+    task_of,
+)
 from fallow.data.loaders.features import is_frame, read_features
 from fallow.data.loaders.numbers import subtract_offsets
 from fallow.data.loaders.scaling import scale_as_trained
@@ -228,7 +234,7 @@ def _build_module(
     Raises ValueError for classes that are not built in, since other users do not have them.
     """
     shape = shape_seen(config, tuple(example_spec["shape"]), policy)
-    outputs = len(example_spec["classes"]) or 1
+    outputs = count_outputs(example_spec)
     maker = ModelMaker(config, shape, outputs, policy)
     return maker.build(stream(0, "template")).eval()
 
@@ -236,20 +242,13 @@ def _build_module(
 def _find_shapes(config: ExperimentConfig, example_spec: ExampleSpec) -> dict[str, Tensor]:
     """Return the weights as tensors without memory, so that a huge network costs none."""
     shape = row_shape(shape_seen(config, tuple(example_spec["shape"]), BUILT_IN))
-    outputs = len(example_spec["classes"]) or 1
+    outputs = count_outputs(example_spec)
     spec = config.model
     with torch.device("meta"):
         module: nn.Module = build(
             networks, spec.name, shape=shape, outputs=outputs, **spec.fields
         )
     return module.state_dict()
-
-
-def task_of(classes: Sequence[str]) -> Task:
-    """Return the task of a model with these classes."""
-    if classes:
-        return "classification"
-    return "regression"
 
 
 def _list_extras(saved: TrainedModel) -> dict[str, Tensor]:
@@ -276,12 +275,13 @@ def _write_card(run: TrainedRun, title: str, license: str | None) -> str:
     kind = "tabular"
     if len(details["shape"]) == 3:
         kind = "image"
-    task = task_of(details["classes"])
+    task = task_of(details)
     header = ["---", "library_name: fallow"]
     if license is not None:
         header.append(f"license: {license}")
     if (kind, task) != ("image", "regression"):  # the hub lacks this task
-        header.append(f"pipeline_tag: {kind}-{task}")
+        of_hub = "regression" if task == "regression" else "classification"
+        header.append(f"pipeline_tag: {kind}-{of_hub}")
     header += ["tags:", "- federated-learning", "- active-learning", "---", ""]
     return "\n".join(header) + f"\n{body}\n"
 
@@ -304,6 +304,8 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
     what = "a number"
     if details["classes"]:
         what = f"one of the classes {', '.join(details['classes'])}"
+    if details.get("labels"):
+        what = f"each of the labels {', '.join(details['labels'])}"
     yield f"- To predict: {what}"
     yield f"- An example: {' x '.join(str(n) for n in details['shape'])} numbers"
     if details["columns"]:
@@ -329,7 +331,7 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
                 f"- {name.replace('_', ' ')}: {value:.4g}, on the test examples of the "
                 "study"
             )
-    classes = details["classes"]
+    classes = name_outputs(details)
     measurements = find_measurements(config, is_regression=not classes)
     for line in describe_results(measurements, last, classes):
         yield f"- {line}"
@@ -399,6 +401,11 @@ class LoadedModel:
         return tuple(self.saved["example_spec"]["classes"])
 
     @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of several labels per example; empty for other tasks."""
+        return tuple(self.saved["example_spec"].get("labels", ()))
+
+    @property
     def module(self) -> nn.Module:
         """Network in evaluation mode; it expects encoded and standardized features."""
         module = _build_module(self.config, self.saved["example_spec"], self.policy)
@@ -421,6 +428,9 @@ class LoadedModel:
             Examples, with the columns or the shape of the training data.
         """
         outputs = self._outputs(rows)
+        if self.label_names:
+            present: npt.NDArray[np.int64] = (outputs > 0).long().numpy()
+            return present
         if not self.classes:
             numbers: npt.NDArray[np.float64] = outputs.squeeze(1).double().numpy()
             return numbers
@@ -431,11 +441,18 @@ class LoadedModel:
     def predict_proba(self, rows: Any) -> npt.NDArray[np.float64]:
         """Return class probabilities of shape (n, n_classes), in the order of `classes`.
 
+        For several labels, it is the probability of each, in the order of `label_names`.
+
         Parameters
         ----------
         rows : DataFrame or array-like of shape (n, ...)
             Examples, with the columns or the shape of the training data.
         """
+        if self.label_names:
+            of_labels: npt.NDArray[np.float64] = (
+                self._outputs(rows).double().sigmoid().numpy()
+            )
+            return of_labels
         self._check_task(True, "predict")
         shares: npt.NDArray[np.float64] = self._outputs(rows).double().softmax(1).numpy()
         return shares
@@ -468,8 +485,11 @@ class LoadedModel:
 
     def _check_task(self, wants_classes: bool, instead: str) -> None:
         """Raise ValueError if the model does not predict classes or, otherwise, numbers."""
-        if bool(self.classes) is not wants_classes:
-            raise ValueError(f"the model is for {task_of(self.classes)}; use {instead}")
+        task = task_of(self.saved["example_spec"])
+        if task == "multilabel":
+            instead = "predict_proba"
+        if task != ("classification" if wants_classes else "regression"):
+            raise ValueError(f"the model is for {task}; use {instead}")
 
     def _outputs(self, rows: Any) -> Tensor:
         x = read_rows_for(self.saved["example_spec"], rows)
@@ -623,7 +643,7 @@ def _try_a_row(folder: Path, shared: LoadedModel) -> None:
     The preprocessing tensors are untrusted, like the weights.
     """
     details = shared.saved["example_spec"]
-    outputs = len(details["classes"]) or 1
+    outputs = count_outputs(details)
     row = torch.zeros(1, *details["shape"])
     try:
         result = outputs_of(shared.config, shared.saved, shared.state, row, BUILT_IN)

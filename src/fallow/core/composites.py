@@ -133,6 +133,41 @@ class Products(Composite):
 
 @final
 @dataclass(frozen=True)
+class LabelProducts(Composite):
+    """`Products` of each of several labels, over the examples whose answer to it is known.
+
+    Answers are 0 or 1, so that their squares are their sum.
+    """
+
+    size: str = "features"
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        return {
+            "n": NonNegative("outputs"),
+            "rows": Count("outputs", of="labels"),
+            "features": Real(("outputs", self.size)),
+            "targets": NonNegative("outputs"),
+            "products": Real(("outputs", Triangle(self.size))),
+            "cross": Real(("outputs", self.size)),
+        }
+
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
+        rule = Products(self.size, is_weighted=False)
+        for label in range(len(parts["n"])):
+            of_label = {name: values[label] for name, values in parts.items()}
+            of_label["squares"] = of_label["targets"]
+            of_label["targets"] = of_label["targets"][None]
+            why = rule.find_fault(of_label, known)
+            if why is not None:
+                return f"of label {label + 1}, {why}"
+        return None
+
+    def note(self, parts: Parts) -> dict[str, float]:
+        return {MASS: float(parts["n"].max())}
+
+
+@final
+@dataclass(frozen=True)
 class Lengths:
     """Largest sums of products of examples with bounded lengths (Cauchy-Schwarz inequality).
 
@@ -200,7 +235,8 @@ class Losses(Composite):
     """Losses on the labeled examples of earlier `Products`, for each penalty.
 
     dims: of the penalties, () for a single one.  temperatures: their number.  farthest: largest
-    distance between an output and its target.  hottest: largest temperature.
+    distance between an output and its target.  hottest: largest temperature.  are_labels: outputs
+    are labels of their own, with two classes each.
 
     The weight of correct predictions does not exceed that of all examples.  Outputs are clipped, so
     that no example has a squared loss above farthest² per output, or a log loss above
@@ -211,10 +247,11 @@ class Losses(Composite):
     farthest: float
     hottest: float
     dims: Dims = "penalties"
+    are_labels: bool = False
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         squared: dict[str, Kind] = {"squared": NonNegative(self.dims)}
-        if sizes.get("classes") == 0:
+        if sizes.get("classes") == 0 and not self.are_labels:
             return squared
         grid = (*as_tuple(self.dims), self.temperatures)
         return {**squared, "right": NonNegative(self.dims), "log": NonNegative(grid)}

@@ -59,12 +59,14 @@ class Contract:
         The selection depends on a random stream even without ties.
     regression : bool, optional
         Supports regression.  None: unless it reads predictions.
-    regression_fields : sequence of str
-        Fields of a query strategy that apply to regression only.
+    fields_of_task : mapping
+        Fields of a query strategy that apply to one task only, such as "regression".
     classes : bool
         Supports classification.
     model : str
         The only built-in model that a training algorithm supports; "" if it supports all networks.
+    multilabel : bool
+        Supports several labels per example.  Query strategies that read features alone do.
     sites_see : str
         Information about examples of other sites, beside the model, that a site receives.
     untrained : {"no", "features", "predictions"}
@@ -130,9 +132,10 @@ class Contract:
     one_pass: bool = False
     draws: bool = False
     regression: bool | None = None
-    regression_fields: Sequence[str] = ()
+    fields_of_task: Mapping[str, str] = field(default_factory=dict)
     classes: bool = True
     model: str = ""
+    multilabel: bool = False
     sites_see: str = ""
     untrained: Untrained = "no"
     not_solved: str = ""

@@ -71,7 +71,7 @@ class Option:
 
 COLUMNS = ("label", "site", "group", "id")
 """Options that name one column."""
-COLUMN_LISTS = ("drop", "columns")
+COLUMN_LISTS = ("labels", "drop", "columns")
 """Options that name several columns."""
 
 
@@ -86,6 +86,14 @@ class LoadOptions:
         str | None,
         Option("Column with the labels, also of a list of images.", (*TABLES, "images")),
     ] = None
+    labels: Annotated[
+        tuple[str, ...],
+        Option(
+            "Labels of which an example may have several: columns with 0, 1 or nothing for unknown, "
+            "or the names that cells of the column label list, such as a;b.",
+            (*TABLES, "arrays"),
+        ),
+    ] = ()
     site: Annotated[str | None, Option("Column with the site ID.")] = None
     group: Annotated[
         str | None,
@@ -165,6 +173,11 @@ class LoadOptions:
     ] = "auto"
 
     def __post_init__(self) -> None:
+        if self.labels and (self.classes or self.task != "auto"):
+            raise ValueError(
+                "labels names several labels of an example, which have neither classes nor another "
+                "task; omit classes and task, or labels"
+            )
         for name in (*COLUMNS, *COLUMN_LISTS):  # as tables have them
             value = getattr(self, name)
             if isinstance(value, str):
@@ -177,7 +190,8 @@ class LoadOptions:
 class LoadKeywords(TypedDict, total=False):
     """Fields of `LoadOptions` as keywords, for editors and type checkers."""
 
-    label: str | None
+    label: str | Sequence[str] | None
+    labels: Sequence[str]
     site: str | None
     group: str | None
     id: str | None
@@ -214,10 +228,20 @@ OPTIONS = {name: _read_option(name) for name in NAMES}
 def build_options(**keywords: Unpack[LoadKeywords]) -> LoadOptions:
     """Return checked options; lists become tuples, and names of columns become texts.
 
+    A list of columns as ``label`` is the option ``labels``.
+
     >>> build_options(label="sick", drop=["ward"]).drop
     ('ward',)
+    >>> build_options(label=["oedema", "effusion"]).labels
+    ('oedema', 'effusion')
     """
     values: dict[str, Any] = dict(keywords)
+    if isinstance(values.get("label"), list | tuple):
+        if "labels" in values:
+            raise ValueError(
+                f"label is {values['label']!r}, and labels are given too; omit one of them"
+            )
+        values["labels"] = values.pop("label")
     for name, value in values.items():
         if isinstance(getattr(DEFAULTS, name), tuple):
             values[name] = _list_values(name, value)
@@ -315,7 +339,7 @@ def flag_of(name: str) -> str:
 
 def require_label(source: object, options: LoadOptions) -> None:
     """Raise ValueError if the column of labels of a table is unknown."""
-    if options.label is None:
+    if options.label is None and not options.labels:
         raise ValueError(
             f"{source} is a table; set its column of labels with --label (label=)"
         )

@@ -304,12 +304,19 @@ def refuse_unused(
             )
 
 
-def refuse_for_classes(strategy: Any) -> None:
-    """Raise ValueError if a field that applies to regression only is set for classification."""
-    for name in strategy.contract.regression_fields:
+OF_TASKS = {
+    "regression": "regression",
+    "multilabel": "several labels per example",
+}
+"""Tasks to which a field of a query strategy may apply alone."""
+
+
+def refuse_for_task(strategy: Any, task: str) -> None:
+    """Raise ValueError if a field is set that applies to another task only."""
+    for name, of_task in strategy.contract.fields_of_task.items():
         value = getattr(strategy, name)
-        if value != getattr(type(strategy), name):
+        if of_task != task and value != getattr(type(strategy), name):
             raise ValueError(
-                f"{type(strategy).__name__}'s {name} is {value!r} and applies to regression only, but "
-                f"the data have classes; leave {name} out"
+                f"{type(strategy).__name__}'s {name} is {value!r} and applies to {OF_TASKS[of_task]} "
+                f"only, but the data are for {task}; leave {name} out"
             )

@@ -285,7 +285,7 @@ def resolve_dims(layout: Layout, classes: int, sites: int) -> dict[str, int]:
         dims["body"] = int(body.sum())
     shapes = dict(layout.params)
     if "head.weight" in shapes:
-        dims["features"] = shapes["head.weight"][1]
+        dims["outputs"], dims["features"] = shapes["head.weight"][:2]
     return dims
 
 

@@ -34,7 +34,9 @@ class View(Protocol):
     site: SiteId
     cycle: int
     classes: int
-    """Number of classes; 0 for regression."""
+    """Number of classes; 0 for other tasks."""
+    n_labels: int
+    """Number of labels of an example in multilabel tasks; 0 for other tasks."""
     memory: Mapping[str, State]
     """Stored replies and fitted models of this site."""
     layout: Layout
@@ -64,7 +66,10 @@ class View(Protocol):
 
     @property
     def labels(self) -> Tensor:
-        """Labels for training, (n,)."""
+        """Labels for training, (n,).
+
+        Several labels per example are one number (`fallow.core.multilabel`).
+        """
         ...
 
     def positions_of(self, which: Rows) -> Tensor:

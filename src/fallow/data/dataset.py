@@ -16,13 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.missing import Missing
+from fallow.core.multilabel import BASE, MOST_LABELS
 from fallow.core.streams import stream
 from fallow.core.suggestions import explain_constructor
 from fallow.core.wording import count_noun
 from fallow.data.loaders.scaling import PixelScale
 from fallow.data.reading import Finding, Reading, note
 
-Task = Literal["classification", "regression"]
+Task = Literal["classification", "regression", "multilabel"]
 UNLABELED = -1
 DONE = "done"
 """The only class of a study whose examples are annotated elsewhere, without training."""
@@ -35,7 +36,8 @@ LABEL_TYPES = (torch.int64, torch.float32, torch.float64)
 class Dataset:
     """Examples with labels, and a test set with the same columns.
 
-    The task is classification or regression, depending on the dtype of ``y``.
+    The task is multilabel with ``labels``, and otherwise classification or regression, depending on
+    the dtype of ``y``.
 
     Parameters
     ----------
@@ -45,13 +47,17 @@ class Dataset:
         (n, ...) float32; images (n, c, h, w), normalized.
     y : Tensor
         (n,) int64 class ids, -1 for unlabeled; or targets, NaN for unlabeled: float32, or float64
-        if float32 would lose their digits.
+        if float32 would lose their digits.  With ``labels``: numbers of
+        `fallow.core.multilabel.write_answers`.
     x_test : Tensor
         (m, ...) float32; m may be 0.
     y_test : Tensor
         (m,) labels of the test set; all are labeled.
     classes : tuple of str
-        Names of the classes by id; empty for regression.
+        Names of the classes by id; empty for other tasks.
+    labels : tuple of str
+        Names of the labels, each of which is absent, present or unknown for an example; empty for
+        other tasks.
     sites : Tensor, optional
         (n,) int64 natural site of every example.
     sites_test : Tensor, optional
@@ -107,7 +113,7 @@ class Dataset:
     y: Tensor  # (n,) int64, -1 unlabeled; or float, then NaN
     x_test: Tensor  # (m, ...) float32; m may be 0
     y_test: Tensor  # (m,) as y; every test row has its label
-    classes: tuple[str, ...] = ()  # names by class id; empty for regression
+    classes: tuple[str, ...] = ()  # names by class id; empty for other tasks
     sites: Tensor | None = None  # (n,) int64: natural site of every row
     sites_test: Tensor | None = None  # (m,) int64
     site_names: tuple[str, ...] = ()  # names by site id
@@ -121,6 +127,7 @@ class Dataset:
     physical_range: tuple[float, float] | None = None  # physical values that became 0 and 1
     groups: Tensor | None = None  # (n,) int64: no split divides a group
     groups_test: Tensor | None = None  # (m,) int64
+    labels: tuple[str, ...] = ()  # names of several labels of an example
 
     def __post_init__(self) -> None:
         _check_shapes(self)
@@ -136,6 +143,8 @@ class Dataset:
         what = "numbers to predict"
         if self.classes:
             what = f"{self.n_classes} classes"
+        if self.labels:
+            what = f"{len(self.labels)} labels"
         sites = ""
         if self.sites is not None:
             sites = f", {len(self.site_names)} sites"
@@ -152,7 +161,9 @@ class Dataset:
 
     @property
     def task(self) -> Task:
-        """Task, determined by the dtype of the labels."""
+        """Task, determined by the names of several labels and by the dtype of ``y``."""
+        if self.labels:
+            return "multilabel"
         if self.y.is_floating_point():
             return "regression"
         return "classification"
@@ -160,6 +171,11 @@ class Dataset:
     @property
     def n_classes(self) -> int:
         return len(self.classes)
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs of a model: one per class or label, and one for regression."""
+        return len(self.labels) or len(self.classes) or 1
 
     @property
     def n_groups(self) -> int:
@@ -451,6 +467,9 @@ def _check_labels(d: Dataset) -> None:
             f"{d.name}: labels are {d.y.dtype} and {d.y_test.dtype} (test); give "
             "torch.int64 class ids or torch.float32 targets for both"
         )
+    if d.task == "multilabel":
+        _check_answers(d)
+        return
     if d.task == "regression":
         if d.classes or d.y.isinf().any() or not d.y_test.isfinite().all():
             raise ValueError(
@@ -472,6 +491,26 @@ def _check_labels(d: Dataset) -> None:
             raise ValueError(
                 f"{d.name}: {len(wrong)} {part} labels are out of range (for example "
                 f"{int(wrong[0])}); use {low} to {d.n_classes - 1}"
+            )
+
+
+def _check_answers(d: Dataset) -> None:
+    """Raise ValueError for impossible answers to several labels."""
+    if d.classes or not 1 < len(d.labels) <= MOST_LABELS:
+        raise ValueError(
+            f"{d.name} has the labels {d.labels} and the classes {d.classes}; give 2 to "
+            f"{MOST_LABELS} labels and no class, or classes alone"
+        )
+    if len(set(d.labels)) != len(d.labels):
+        raise ValueError(
+            f"{d.name}: names of labels {d.labels} are not distinct; rename one"
+        )
+    largest = BASE ** len(d.labels) - 1
+    for part, y, low in (("training", d.y, UNLABELED), ("test", d.y_test, 0)):
+        if y.dtype != torch.int64 or bool(((y < low) | (y >= largest)).any()):
+            raise ValueError(
+                f"{d.name}: answers of {part} examples are not numbers from {low} to "
+                f"{largest - 1}; write them with fallow.core.multilabel.write_answers"
             )
 
 

@@ -16,7 +16,7 @@ from fallow.core.load_options import (
     LoadOptions,
     read_options,
 )
-from fallow.data.dataset import Dataset
+from fallow.data.dataset import Dataset, Task
 from fallow.data.loaders.scaling import PixelScale
 from fallow.storage.validation import adapter_of, find_error_in_json
 
@@ -26,7 +26,8 @@ WIDEST = 2**24  # values per example
 class ExampleSpec(TypedDict):
     """Description of the examples for prediction."""
 
-    classes: Sequence[str]  # empty for numbers to predict
+    classes: Sequence[str]  # empty for other tasks
+    labels: NotRequired[Sequence[str]]  # names of several labels per example
     columns: Sequence[str]  # names of the features of a table, else empty
     shape: Sequence[int]  # of an example as it was measured
     # features that are 1 where a cell was empty, each with the column that it marks
@@ -49,6 +50,8 @@ def describe_examples(dataset: Dataset) -> ExampleSpec:
         "columns": dataset.columns,
         "shape": tuple(dataset.x.shape[1:]),
     }
+    if dataset.labels:
+        spec["labels"] = dataset.labels
     if dataset.missing is not None:
         spec["marks"] = [list(mark) for mark in dataset.missing.marks]
     if dataset.offsets:
@@ -68,6 +71,27 @@ def describe_examples(dataset: Dataset) -> ExampleSpec:
         if dataset.reading.files:
             spec["files"] = dict(dataset.reading.files)
     return spec
+
+
+def count_outputs(spec: ExampleSpec) -> int:
+    """Return the number of outputs of a model: one per label or class, and one for regression.
+
+    >>> count_outputs({"classes": [], "columns": [], "shape": [2], "labels": ["a", "b"]})
+    2
+    """
+    return len(spec.get("labels", ())) or len(spec["classes"]) or 1
+
+
+def task_of(spec: ExampleSpec) -> Task:
+    """Return the task of a model."""
+    if spec.get("labels"):
+        return "multilabel"
+    return "classification" if spec["classes"] else "regression"
+
+
+def name_outputs(spec: ExampleSpec) -> Sequence[str]:
+    """Return the names of classes or of several labels; empty for regression."""
+    return spec.get("labels") or spec["classes"]
 
 
 def add_marks(spec: ExampleSpec, marks: KnownMarks) -> None:

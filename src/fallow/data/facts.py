@@ -11,6 +11,7 @@ import torch
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from fallow.core.multilabel import PRESENT, read_digits
 from fallow.core.wording import join_some
 from fallow.data.dataset import Dataset, row_sums
 from fallow.data.reading import ALL, ColumnRead, Reading, describe_columns
@@ -58,7 +59,9 @@ class DataFacts(TypedDict):
     lost: Annotated[list[str], Field(description="sites without examples")]
     left_out: Annotated[list[LeftOutFacts], Field(description="omitted examples")]
     columns: Annotated[list[ColumnFacts], Field(description="columns of a table")]
-    classes: Annotated[dict[str, int], Field(description="used examples by class")]
+    classes: Annotated[
+        dict[str, int], Field(description="used examples by class, or with each label")
+    ]
     duplicates: Annotated[
         int, Field(ge=0, description="examples that are equal to an earlier one")
     ]
@@ -81,6 +84,7 @@ def describe_data(dataset: Dataset, *, comes_labeled: bool = True) -> DataFacts 
 def summarize(dataset: Dataset, *, comes_labeled: bool = True) -> DataFacts:
     """Summarize any dataset, as `describe_data`."""
     reading = dataset.reading or _count_read(dataset)
+    names = dataset.classes or dataset.labels
     sites = _count_sites(dataset, reading)
     sums = row_sums(dataset.x)
     sums_test = row_sums(dataset.x_test)
@@ -95,7 +99,7 @@ def summarize(dataset: Dataset, *, comes_labeled: bool = True) -> DataFacts:
         left_out.append(LeftOutFacts(reason=item.reason, rows=rows))
     warnings = _warn_of_sites(sites, lost)
     if comes_labeled:
-        warnings += _warn_of_labels(dataset.classes, classes)
+        warnings += _warn_of_labels(names, classes)
     return DataFacts(
         source=reading.source,
         read=reading.total,
@@ -104,7 +108,7 @@ def summarize(dataset: Dataset, *, comes_labeled: bool = True) -> DataFacts:
         lost=lost,
         left_out=left_out,
         columns=[_describe_column(column) for column in reading.columns],
-        classes={name: classes[name] for name in dataset.classes},
+        classes={name: classes[name] for name in names},
         duplicates=together - len(np.unique(np.concatenate([sums, sums_test]))),
         crossing=int(np.isin(sums_test, sums).sum()),
         warnings=warnings,
@@ -162,6 +166,9 @@ def _count_site(dataset: Dataset, name: str, read: int, at: int | None) -> SiteF
         both = torch.cat([y, y_test])
         numbers = torch.bincount(both[both >= 0], minlength=dataset.n_classes).tolist()
         counts = dict(zip(dataset.classes, numbers, strict=True))
+    if dataset.labels:
+        present = read_digits(torch.cat([y, y_test]), len(dataset.labels)) == PRESENT
+        counts = dict(zip(dataset.labels, present.sum(0).tolist(), strict=True))
     return SiteFacts(
         site=name,
         read=read,

@@ -14,6 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fallow.core.multilabel import PRESENT, read_digits
 from fallow.core.wording import count_noun, join_some
 from fallow.data.contact_sheets import draw_contact_sheet, find_pixel_range
 from fallow.data.dataset import Dataset, take_rows
@@ -244,6 +245,11 @@ def _describe_task(dataset: Dataset) -> str:
     if dataset.classes:
         names = join_some([f"{name!r}" for name in dataset.classes])
         return f"{dataset.n_classes} classes ({names})"
+    if dataset.labels:
+        names = join_some([f"{name!r}" for name in dataset.labels])
+        return (
+            f"{len(dataset.labels)} labels ({names}), of which an example may have several"
+        )
     known = torch.cat([dataset.y[dataset.is_labeled], dataset.y_test])
     if not len(known):
         return "a number to predict"
@@ -284,20 +290,22 @@ def _describe_columns(
 def _describe_label(
     dataset: Dataset, sample: Tensor, sites: Sequence[tuple[str, Mask]]
 ) -> ColumnSheet:
-    """Describe the labels: classes, or the targets of a regression."""
+    """Describe the labels: classes, several labels that are present, or targets of a regression."""
     name = "label"
     if dataset.reading is not None:
         name = next((c.name for c in dataset.reading.columns if c.role == "label"), name)
     read = ColumnRead(
         name,
-        "category" if dataset.classes else "number",
+        "category" if dataset.classes or dataset.labels else "number",
         "label",
-        values=dataset.classes,
+        values=dataset.classes or dataset.labels,
         missing=int((~dataset.is_labeled).sum()),
     )
     y = dataset.y[sample, None]  # (n, 1)
     if dataset.classes:
         y = y == torch.arange(dataset.n_classes)  # (n, classes), one-hot
+    if dataset.labels:
+        y = read_digits(dataset.y[sample], len(dataset.labels)) == PRESENT  # (n, labels)
     return _describe_column(read, y.float().numpy(), 0, sites)
 
 

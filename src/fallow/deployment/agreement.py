@@ -444,6 +444,11 @@ def at_sites(
         raise ValueError(
             f"flip is {config.flip}, but wrong labels are for simulations only; set flip=0"
         )
+    if config.labels:
+        raise ValueError(
+            f"labels names {len(config.labels)} labels of an example, of which real sites support "
+            "one; set label, or use a simulation"
+        )
     if DISCLOSURE in config.measure:
         raise ValueError(
             "measure lists 'disclosure', which compares with the true examples "

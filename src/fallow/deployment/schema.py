@@ -20,7 +20,7 @@ from fallow.core.load_options import DEFAULTS, LoadOptions
 from fallow.core.missing import Missing, name_buckets, name_marks
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wrong_values import describe_wrong_value
-from fallow.data.dataset import DONE, UNLABELED, Dataset, Task
+from fallow.data.dataset import DONE, UNLABELED, Dataset
 from fallow.data.example_spec import ExampleSpec
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.labels import TaskChoice, encode_labels
@@ -31,6 +31,8 @@ from fallow.deployment.site.pictures import read_pictures
 from fallow.storage.files import find_existing
 from fallow.storage.validation import STRICT, adapter_of
 
+SiteTask = Literal["classification", "regression"]
+"""Tasks that real sites support."""
 DataKind = Literal["table", "images", "arrays"]
 LIMITS_OF_COLUMN = ("low", "high")
 """Settings of a column that are not part of the agreement."""
@@ -126,7 +128,7 @@ class Schema:
     """Schema that sites agree on before they train a joint model."""
 
     kind: Annotated[DataKind, Field(description="form of the examples")]
-    task: Annotated[Task, Field(description="type of the labels")]
+    task: Annotated[SiteTask, Field(description="type of the labels")]
     label: Annotated[str, Field(description="label column of a table")] = "label"
     classes: Annotated[
         tuple[str, ...], Field(description="class names in order; empty for regression")
@@ -520,7 +522,7 @@ def schema_of(
     )
 
 
-def _choose_task(classes: tuple[str, ...]) -> Task:
+def _choose_task(classes: tuple[str, ...]) -> SiteTask:
     """Return the task: classification if there are class names, otherwise regression."""
     if classes:
         return "classification"

@@ -19,6 +19,7 @@ from fallow.core.local import (
     weighted_mean,
 )
 from fallow.core.model_vectors import Layout
+from fallow.core.multilabel import UNKNOWN, read_digits
 from fallow.core.training_config import Optimizer
 from fallow.engine.batches import BatchLosses
 from fallow.engine.optimize import step
@@ -153,10 +154,27 @@ def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
     return error * error
 
 
+def answer_loss(outputs: Tensor, y: Tensor) -> Tensor:
+    """Return the mean binary cross-entropy of each example over its known labels.
+
+    outputs: (..., b, L), y: (..., b) numbers of `fallow.core.multilabel` -> (..., b); 0 if none is
+    known.
+    """
+    digits = read_digits(y, outputs.shape[-1])
+    is_known = digits != UNKNOWN
+    answers = digits.masked_fill(~is_known, 0).to(outputs.dtype)
+    losses = nn.functional.binary_cross_entropy_with_logits(
+        outputs, answers, reduction="none"
+    )
+    return (losses * is_known).sum(-1) / is_known.sum(-1).clamp_min(1)
+
+
 def row_loss(task: str) -> RowLoss:
-    """Return the loss of a task: cross-entropy for ``"classification"``, else the squared
-    error.
+    """Return the loss of a task: cross-entropy for ``"classification"``, its mean over labels for
+    ``"multilabel"``, else the squared error.
     """
     if task == "classification":
         return cross_entropy
+    if task == "multilabel":
+        return answer_loss
     return squared_error

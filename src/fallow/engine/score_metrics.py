@@ -17,11 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fallow.core.multilabel import UNKNOWN, read_digits
 from fallow.core.suggestions import nearest
 from fallow.core.wording import join_words
 
 Floats = NDArray[np.float64]
-Task = Literal["classification", "regression"]
+Task = Literal["classification", "regression", "multilabel"]
 
 STEPS = 200
 """Bins of equal width, of which the first and the last are divided further."""
@@ -45,6 +46,23 @@ MOMENTS = 4
 
 
 # -- counts of a site -----------------------------------------------------------------------------
+
+
+def count_answers(outputs: Tensor, true: Tensor) -> Tensor:
+    """Return the histograms of `count_scores` for several labels, without unknown answers.
+
+    outputs: (n, L) log-odds; true: (n,) numbers of `fallow.core.multilabel` -> (L, 2, 2, BINS).
+    """
+    n_labels = outputs.shape[1]
+    bins = np.searchsorted(LOG_ODDS, outputs.double().numpy(), side="right")
+    predicted = (outputs > 0).long().numpy()
+    digits = read_digits(true, n_labels).numpy()
+    counts = np.zeros((n_labels, 2, 2, BINS), dtype=np.int64)
+    for label in range(n_labels):
+        at = digits[:, label] != UNKNOWN
+        cells = (digits[at, label], predicted[at, label], bins[at, label])
+        np.add.at(counts[label], cells, 1)
+    return torch.from_numpy(counts)
 
 
 def count_scores(outputs: Tensor, true: Tensor) -> Tensor:
@@ -338,8 +356,9 @@ def check_metrics(names: Iterable[str], task: Task) -> None:
     """Raise ValueError for a metric that is not defined for the task."""
     for name in names:
         metric = find_metric(name)
-        if metric.task != task:
-            known = [other.name for other in METRICS.values() if other.task == task]
+        is_for = "regression" if task == "regression" else "classification"
+        if metric.task != is_for:
+            known = [other.name for other in METRICS.values() if other.task == is_for]
             raise ValueError(
                 f"metric {name!r} is for {metric.task}, and this is a {task} task; use "
                 f"{join_words(known, last='or')}"

@@ -74,7 +74,7 @@ class Environment(Protocol):
     @property
     def sizes(self) -> dict[SiteId, int]: ...  # rows of each site
     @property
-    def classes(self) -> Sequence[str]: ...
+    def classes(self) -> Sequence[str]: ...  # or names of several labels per example
     @property
     def variance(self) -> float | None: ...  # of regression targets: the unit of errors
 

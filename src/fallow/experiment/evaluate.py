@@ -12,8 +12,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from fallow.core.methods import CustomPrediction, FinalTraining
+from fallow.core.multilabel import read_answers
 from fallow.core.types import SiteId, State, Values
 from fallow.engine import predict
+from fallow.engine.learner import answer_loss
 from fallow.experiment.environment import Simulation
 from fallow.experiment.measuring import (
     Measurements,
@@ -26,7 +28,9 @@ from fallow.experiment.metrics import (
     UNSCORED,
     accuracy,
     balanced_accuracy,
+    label_accuracies,
     of_accuracy,
+    of_answers,
     per_class_accuracy,
 )
 from fallow.experiment.scale import in_units
@@ -121,6 +125,8 @@ def evaluate(simulation: Simulation, state: State, retained: bool = False) -> Sc
     true = {name: test.y_test[rows[name]] for name in sites}
     if test.task == "regression":
         scores = _score_errors_of_sites(simulation, outputs_of, true)
+    elif test.task == "multilabel":
+        scores = of_answers(outputs_of, true)
     else:
         guess = {name: outputs.argmax(1) for name, outputs in outputs_of.items()}
         scores = of_accuracy(guess, true, test.n_classes)
@@ -144,9 +150,11 @@ def _sums(
     counts: Values = {"rows": float(len(true))}
     if simulation.dataset.task == "regression":
         outputs = in_units(outputs.squeeze(1), simulation.targets)
-    else:
+    elif simulation.dataset.task == "classification":
         counts["hits"] = float((outputs.argmax(1) == true).sum())
-    return counts | measure_examples(measurements, ScoredExamples(outputs, true))
+    n_labels = len(simulation.dataset.labels)
+    examples = ScoredExamples(outputs, true, n_labels)
+    return counts | measure_examples(measurements, examples)
 
 
 def _predict(simulation: Simulation, state: State, x: Tensor) -> Tensor:
@@ -227,9 +235,9 @@ def pseudo_labels(simulation: Simulation) -> PseudoLabels | None:
 
     The result has the accuracy over all pools, the recall of each class, and the `redundancy` of the
     selected examples.  It uses hidden labels, so it is only available in simulations.  It is None for
-    regression, for empty pools, and with ``protocol=one_pass``, where no model exists yet.
+    other tasks, for empty pools, and with ``protocol=one_pass``, where no model exists yet.
     """
-    if simulation.dataset.task == "regression":
+    if simulation.dataset.task != "classification":
         return None
     sites = {name: site for name, site in simulation.members.items() if len(site.pool)}
     for site in sites.values():
@@ -253,6 +261,14 @@ def _score_common_model(simulation: Simulation, outputs: Tensor) -> Scores:
     test = simulation.dataset
     if test.task == "regression":
         return {**UNSCORED, "mse": _error(simulation, outputs, test.y_test)}
+    if test.task == "multilabel":
+        of_all = of_answers({"": outputs}, {"": test.y_test})
+        return {
+            **UNSCORED,
+            "accuracy": of_all["accuracy"],
+            "balanced_accuracy": of_all["balanced_accuracy"],
+            "per_class": of_all["per_class"],
+        }
     guess = outputs.argmax(1)
     classes = test.n_classes
     return {
@@ -300,7 +316,10 @@ def measure_training_loss(simulation: Simulation, state: State) -> float | None:
         examples = site.seen[site.labeled].to(state["w"].dtype)
         view = SiteView(site, 0)
         outputs = view.outputs(training.deploy(state, site.memory), examples).double()
-        if site.parts.classes:
+        if site.parts.n_labels:
+            total += float(answer_loss(outputs, labels).sum())
+            scale += len(labels) * math.log(2)
+        elif site.parts.classes:
             total += float(cross_entropy(outputs, labels, reduction="sum"))
             scale += len(labels) * math.log(max(site.parts.classes, 2))
         else:
@@ -316,9 +335,11 @@ def score_of_majority(simulation: Simulation) -> float | None:
     """Return the accuracy of predicting the most frequent class of the test examples for all.
 
     If sites have their own test examples, it is the mean over sites, like the scores. It is
-    None for regression.
+    None for regression.  With several labels, it is the accuracy of the most frequent answer to each.
     """
     test = simulation.dataset
+    if test.task == "multilabel":
+        return _score_of_frequent_answers(test.y_test, len(test.labels))
     if test.task == "regression" or not len(test.y_test):
         return None
     majority = torch.bincount(test.y_test.long()).argmax()
@@ -329,3 +350,11 @@ def score_of_majority(simulation: Simulation) -> float | None:
         if len(rows) and name not in simulation.flipped:
             shares.append(float((test.y_test[rows] == majority).double().mean()))
     return sum(shares) / len(shares) if shares else None
+
+
+def _score_of_frequent_answers(true: Tensor, n_labels: int) -> float | None:
+    """Return the mean accuracy over labels of predicting the most frequent answer to each."""
+    share = read_answers(true, n_labels).nanmean(0)  # (L,)
+    constant = torch.where(share > 0.5, 1.0, -1.0).expand(len(true), n_labels)
+    known = [score for score in label_accuracies(constant, true) if score is not None]
+    return fmean(known) if known else None

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fallow.core.multilabel import UNKNOWN, read_digits
 from fallow.core.types import SiteId
 from fallow.experiment.metrics_counts import Floats, Numbers, high_classes
 
@@ -208,6 +209,68 @@ def of_accuracy(
         "variance": pvariance([100 * score for score in scores]),
         "worst_tenth": worst_tenth(scores),
     }
+
+
+def label_accuracies(outputs: Tensor, true: Tensor) -> list[float | None]:
+    """Return the accuracy of each label over examples with a known answer; ``None`` without any.
+
+    outputs: (n, L) log-odds; true: (n,) numbers of `fallow.core.multilabel`.
+
+    >>> label_accuracies(torch.tensor([[2.0, -1.0], [1.0, 3.0]]), torch.tensor([1, 6]))
+    [0.5, 1.0]
+    """
+    digits = read_digits(true, outputs.shape[1])
+    is_known = digits != UNKNOWN
+    is_right = (outputs > 0).long() == digits
+    n_right = (is_right & is_known).sum(0).double()
+    n_known = is_known.sum(0)
+    shares = (n_right / n_known.clamp_min(1)).tolist()
+    known = n_known.tolist()
+    return [share if n else None for share, n in zip(shares, known, strict=True)]
+
+
+def of_answers(outputs: Mapping[SiteId, Tensor], true: Mapping[SiteId, Tensor]) -> Scores:
+    """Return the scores of predictions of several labels, by site, as `of_accuracy` does.
+
+    outputs: (m_k, L) log-odds; true: (m_k,) numbers of `fallow.core.multilabel`.  Accuracies are
+    means over labels; ``balanced_accuracy`` averages both answers of each label first.
+    """
+    per_site: dict[SiteId, float | None] = {}
+    for name, of_site in outputs.items():
+        per_site[name] = _mean_of(label_accuracies(of_site, true[name]))
+    scores = [score for score in per_site.values() if score is not None]
+    together = torch.cat([*outputs.values()])
+    all_true = torch.cat([*true.values()])
+    per_label = label_accuracies(together, all_true)
+    return {
+        **UNSCORED,
+        "accuracy": fmean(scores),
+        "balanced_accuracy": balance_answers(together, all_true),
+        "per_class": per_label,
+        "per_site": per_site,
+        "accuracy_weighted": _mean_of(per_label),
+        "variance": pvariance([100 * score for score in scores]),
+        "worst_tenth": worst_tenth(scores),
+    }
+
+
+def balance_answers(outputs: Tensor, true: Tensor) -> float | None:
+    """Return the mean over labels of the mean accuracy of present and of absent answers."""
+    digits = read_digits(true, outputs.shape[1])
+    of_labels: list[float | None] = []
+    for label in range(outputs.shape[1]):
+        is_known = digits[:, label] != UNKNOWN
+        guess = (outputs[is_known, label] > 0).long()
+        truth = digits[is_known, label]
+        score = balanced_accuracy(guess, truth, 2) if len(truth) else None
+        of_labels.append(score)
+    return _mean_of(of_labels)
+
+
+def _mean_of(scores: Sequence[float | None]) -> float | None:
+    """Return the mean of the known scores; ``None`` without any."""
+    known = [score for score in scores if score is not None]
+    return fmean(known) if known else None
 
 
 def worst_tenth(scores: Sequence[float]) -> float:

@@ -19,7 +19,7 @@ from fallow.core.optional import import_optional
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.data import read_rows
-from fallow.data.example_spec import ExampleSpec
+from fallow.data.example_spec import ExampleSpec, count_outputs
 from fallow.data.loaders.features import NewRows
 from fallow.data.loaders.numbers import warn_of_sentinels
 from fallow.encoders.base import EMPTY_CELLS
@@ -85,7 +85,8 @@ def predict_with(
     """Predict the examples in ``data``, and write a CSV or Parquet file.
 
     Classification writes the class, its probability, and the probability of each class in a column
-    ``probability:CLASS``.  Regression writes the value.  Examples with missing features have empty
+    ``probability:CLASS``.  Regression writes the value.  Several labels are written in columns
+    ``label:LABEL`` with 0 or 1 and ``probability:LABEL``.  Examples with missing features have empty
     cells.  If the model has prediction sets (setting ``coverage``), columns ``in_set:CLASS`` and
     ``set_size`` follow, or ``low`` and ``high`` for regression.
 
@@ -110,7 +111,10 @@ def predict_with(
     warnings += compare_with_training(model.config, model.saved, rows.x)
     x = rows.x[rows.whole]
     outputs = outputs_of(model.config, model.saved, model.state, x, model.policy)
+    labels = example_spec.get("labels", ())
     columns = _columns(outputs, example_spec["classes"])
+    if labels:
+        columns = _columns_of_labels(outputs, labels)
     sets = model.saved.get("prediction_sets")
     no_sets = explain_no_sets(sets) if sets is not None else None
     unclear = None
@@ -256,7 +260,7 @@ def outputs_of(
         If the weights do not fit the network of the configuration.
     """
     shape = shape_seen(config, tuple(saved["example_spec"]["shape"]), policy)
-    outputs = len(saved["example_spec"]["classes"]) or 1
+    outputs = count_outputs(saved["example_spec"])
     maker = ModelMaker(config, shape, outputs, policy)
     _check_weights(config, maker, state)  # before anything of its size is allocated
     model = maker.build(stream(0, "template"))  # its weights are replaced
@@ -305,6 +309,16 @@ def _columns(outputs: Tensor, classes: Sequence[str]) -> dict[str, list[str]]:
     }
     for name, of_class in zip(classes, probabilities.T.tolist(), strict=True):
         columns[f"probability:{name}"] = [f"{p:.6f}" for p in of_class]
+    return columns
+
+
+def _columns_of_labels(outputs: Tensor, labels: Sequence[str]) -> dict[str, list[str]]:
+    """Return the columns of predictions of several labels for log-odds of shape (n, L)."""
+    columns = {}
+    for name, log_odds in zip(labels, outputs.T, strict=True):
+        columns[f"label:{name}"] = [str(int(value > 0)) for value in log_odds.tolist()]
+        shares = log_odds.double().sigmoid().tolist()
+        columns[f"probability:{name}"] = [f"{share:.6f}" for share in shares]
     return columns
 
 

@@ -224,7 +224,7 @@ def split_tests(
             tests[name] = torch.from_numpy(at)
     else:
         raise ValueError(
-            f"test=own divides test examples by class, and {dataset.name} is a regression "
+            f"test=own divides test examples by class, and {dataset.name} is a {dataset.task} "
             "task; use test=common"
         )
     if not any(len(rows) for rows in tests.values()):

@@ -99,7 +99,8 @@ def targets_of(simulation: Simulation, ask: Ask) -> State | None:
     """
     how = simulation.config.target_scale
     is_bought = any(len(site.labeled) for site in simulation.members.values())
-    if simulation.dataset.classes or how == "none" or not is_bought:
+    is_scaled = simulation.dataset.task == "regression" and how != "none"
+    if not is_scaled or not is_bought:
         return None
     if how == "labeled":
         return simulation.methods["scaling"].of_targets(ask)
@@ -222,7 +223,7 @@ class SimulatedEnvironment:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return tuple(self.dataset.classes)
+        return tuple(self.dataset.classes or self.dataset.labels)
 
     @property
     def example_spec(self) -> ExampleSpec:
@@ -360,8 +361,7 @@ def environment_of(
     measured = tuple(dataset.x.shape[1:])
     encoder = encoder_of(config, measured)
     shape = shape_after(config, encoder, measured)
-    outputs = dataset.n_classes or 1
-    maker = ModelMaker(config, shape, outputs)
+    maker = ModelMaker(config, shape, dataset.n_outputs)
     model = maker.build(stream(seed, "template"))
     layout = Layout.of(model)
     fresh = partial(maker.draw_weights, layout)
@@ -377,6 +377,7 @@ def environment_of(
         fresh,
         privacy=config.protected,
         noise="seeded",
+        n_labels=len(dataset.labels),
     )
     if methods["query"].contract.simulator_only:
         parts = replace(parts, hidden=hidden)

@@ -7,11 +7,12 @@ import math
 import torch
 
 from fallow.core.contract import Contract
-from fallow.core.methods import Query
+from fallow.core.kinds import show_value
+from fallow.core.methods import Method, Methods, Query
 from fallow.core.model_vectors import Layout
 from fallow.core.names import OWN, NamePolicy, spell_class
 from fallow.core.streams import stream
-from fallow.core.suggestions import refuse_for_classes
+from fallow.core.suggestions import refuse_for_task
 from fallow.core.types import DTYPES
 from fallow.core.wording import join_words
 from fallow.data.dataset import Dataset, Task
@@ -24,7 +25,10 @@ from fallow.privacy.settings import check_targets
 from fallow.settings.classes import classes_of
 from fallow.settings.config import ExperimentConfig
 
-TASKS = ("classification", "regression")
+TASKS = ("classification", "regression", "multilabel")
+SEVERAL = "several labels per example"
+ONE_LABEL = ("coverage", "validation")
+"""Settings that apply to one label per example."""
 MOST_SOLVED = 8192
 """Maximum number of features of a closed-form model: the products of all pairs take 0.5 GB."""
 
@@ -47,6 +51,8 @@ def works_on(contract: Contract, task: str) -> bool:
 
     Without an explicit declaration, it supports regression unless it reads class predictions.
     """
+    if task == "multilabel":
+        return contract.multilabel or contract.untrained == "features"
     if task != "regression":
         return contract.classes
     if contract.regression is None:
@@ -62,9 +68,48 @@ def check_strategy(strategy: Query, name: str, task: Task, has: str) -> None:
         if task == "regression":
             needs = "requires classes"
             others = strategies_for(task)
+        if task == "multilabel":
+            needs = "does not support several labels"
+            others = strategies_for(task)
         raise ValueError(f"{name} {needs} and {has}; use {others}")
-    if task != "regression":
-        refuse_for_classes(strategy)
+    refuse_for_task(strategy, task)
+
+
+def refuse_for_labels(config: ExperimentConfig, methods: Methods, has: str) -> None:
+    """Raise ValueError for a component that does not support several labels per example.
+
+    ``has`` describes the data.  Query strategies are checked by `check_strategy`.
+    """
+    components: dict[str, Method | None] = {
+        f"training {config.training}": methods["training"],
+        f"head={config.head}": methods.get("head"),
+        f"evaluation_fraction={config.evaluation_fraction:g}": methods.get(
+            "evaluation_set"
+        ),
+    }
+    for name, method in components.items():
+        if method is not None and not method.contract.multilabel:
+            remedy = "omit it"
+            if method is methods["training"]:
+                remedy = f"use {join_words(trainers_of_labels(), last='or')}"
+            raise ValueError(f"{name} does not support several labels, and {has}; {remedy}")
+    for name in ONE_LABEL:
+        value = getattr(config, name)
+        if value:
+            raise ValueError(
+                f"{name} is {show_value(value)}, which does not support several labels, and {has}; "
+                "omit it"
+            )
+
+
+def trainers_of_labels() -> list[str]:
+    """Return the names of the training algorithms for several labels per example.
+
+    >>> trainers_of_labels()
+    ['closed-form-labels', 'fedavg', 'fedprox']
+    """
+    classes = classes_of("training").values()
+    return sorted(spell_class(cls) for cls in classes if cls.contract.multilabel)
 
 
 def check_task(
@@ -79,13 +124,17 @@ def check_task(
     has = f"{config.data} has classes"
     if dataset.task == "regression":
         has = f"{config.data} is a regression task"
+    if dataset.task == "multilabel":
+        has = f"{config.data} has {SEVERAL}"
+        refuse_for_labels(config, methods, has)
     check_strategy(methods["query"], str(config.strategy), dataset.task, has)
     if dataset.task == "regression":
         check_targets(config.privacy, config.target_scale)
     if dataset.task == "regression" and trainer.regression is False:
         raise ValueError(f"{config.training} requires classes and {has}; use fedavg")
-    if dataset.task != "regression" and not trainer.classes:
-        raise ValueError(f"{config.training} is for regression and {has}; use fedavg")
+    if dataset.task == "classification" and not trainer.classes:
+        is_for = "several labels" if trainer.multilabel else "regression"
+        raise ValueError(f"{config.training} is for {is_for} and {has}; use fedavg")
     if dataset.task != "regression" and config.target_scale != "labeled":
         raise ValueError(
             f"target_scale is {config.target_scale!r}, and {has}; it scales the targets of "
@@ -95,20 +144,21 @@ def check_task(
     check_measurements(config, dataset.task)
     shape = shape_seen(config, tuple(dataset.x.shape[1:]), policy)
     width = math.prod(shape)
-    if "least-squares" in trainer.tags and width > MOST_SOLVED:
+    n_models = max(len(dataset.labels), 1)  # products are sent for each label
+    if "least-squares" in trainer.tags and width * math.sqrt(n_models) > MOST_SOLVED:
         raise ValueError(
             f"{config.training} solves for a linear model of {width:,} features. More "
-            f"than {MOST_SOLVED:,} need too much memory ({8 * width**2 / 2**30:.1f} GB at "
+            f"than {MOST_SOLVED:,} need too much memory ({8 * n_models * width**2 / 2**30:.1f} GB at "
             "each site for their products); use an encoder with fewer features, such as "
             "fourier:features=4096, or a training algorithm with gradient steps"
         )
     if config.completed_training.examples_per_step == 1:
-        maker = ModelMaker(config, shape, dataset.n_classes or 1, policy)
+        maker = ModelMaker(config, shape, dataset.n_outputs, policy)
         row = torch.zeros(1, *shape, dtype=DTYPES[config.dtype])
         if needs_two_rows(maker.build(stream(0, "template")), row):
             raise ValueError(BATCH_OF_ONE)
     if trainer.no_batch_norm:
-        maker = ModelMaker(config, shape, dataset.n_classes or 1, policy)
+        maker = ModelMaker(config, shape, dataset.n_outputs, policy)
         layout = Layout.of(maker.build(stream(0, "template")))
         if sum(layout.buffer_sizes) > 0:  # running statistics
             raise ValueError(

@@ -34,11 +34,14 @@ class ScoredExamples:
     outputs : Tensor
         (n, C) logits, or (n,) predicted values in the unit of the target.
     true : Tensor
-        (n,) class ids or values.
+        (n,) class ids, values, or answers to several labels.
+    n_labels : int
+        Number of labels per example, if there are several; otherwise 0.
     """
 
     outputs: Tensor
     true: Tensor
+    n_labels: int = 0
 
 
 class Measurement(Protocol[Result]):

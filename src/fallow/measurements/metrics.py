@@ -23,6 +23,7 @@ from fallow.engine.score_metrics import (
     Floats,
     Metric,
     auroc_error,
+    count_answers,
     count_scores,
     estimate_classes,
     estimate_numbers,
@@ -105,7 +106,8 @@ class Metrics:
     def measure(self, examples: ScoredExamples) -> Values:
         if self.is_regression:
             return dict(sum_moments(examples.outputs, examples.true))
-        return {COUNTS: count_scores(examples.outputs, examples.true).double()}
+        count = count_answers if examples.n_labels else count_scores
+        return {COUNTS: count(examples.outputs, examples.true).double()}
 
     def find_fault(self, parts: Parts, known: values.SenderFacts) -> str | None:
         if self.is_regression:

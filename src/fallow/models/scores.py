@@ -7,7 +7,9 @@ example changes nothing.  NaN logits give NaN, which the caller must mask.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
+import torch
 from torch import Tensor
 
 
@@ -49,6 +51,41 @@ def least_confidence(logits: Tensor) -> Tensor:
     tensor([0.4000])
     """
     return 1 - _rows(logits).softmax(1).amax(1)
+
+
+Over = Literal["mean", "max"]
+"""Combination of the scores of several labels of an example."""
+
+
+def score_labels(
+    score: Callable[[Tensor], Tensor], outputs: Tensor, n_labels: int, over: Over
+) -> Tensor:
+    """Return an uncertainty score of each example, (n,).
+
+    Parameters
+    ----------
+    score : callable
+        Score of logits (n, c).
+    outputs : Tensor
+        (n, c) logits of classes, or (n, L) log-odds of several labels.
+    n_labels : int
+        Number of labels L; 0 for classes.
+    over : {"mean", "max"}
+        Combination of the scores of labels, each of which has the classes absent and present (Esuli
+        and Sebastiani, 2009; Brinker, 2006, takes the maximum).
+
+    Examples
+    --------
+    >>> from torch import tensor
+    >>> score_labels(least_confidence, tensor([[0.0, 100.0]]), 2, "mean")
+    tensor([0.2500])
+    """
+    if not n_labels:
+        return score(outputs)
+    log_odds = _rows(outputs).flatten()
+    both = torch.stack([torch.zeros_like(log_odds), log_odds], dim=1)  # (n L, 2)
+    scores = score(both).view(outputs.shape)
+    return scores.amax(1) if over == "max" else scores.mean(1)
 
 
 SCORES: Mapping[str, Callable[[Tensor], Tensor]] = {

@@ -60,8 +60,11 @@ def chooses(study: StudyRecords) -> bool:
 
 
 def tells_classes(study: StudyRecords) -> bool:
-    """Return whether sites report the classes of their examples; real sites do not."""
-    return has_classes(study) and not is_live(study)
+    """Return whether sites report the classes of their examples.
+
+    Real sites do not, and several labels per example are no classes: ``study.json`` names them.
+    """
+    return has_classes(study) and not is_live(study) and not study.study.classes
 
 
 def buys_classes(study: StudyRecords) -> bool:

@@ -90,6 +90,7 @@ class RunComponents:
     features: Mapping[tuple[str, Rows], Tensor] = field(default_factory=dict)
     outputs: Mapping[tuple[str, Rows], Tensor] = field(default_factory=dict)
     secret: int | None = None
+    n_labels: int = 0  # of each example, if it has several
     encode: Encoded | None = None
     passes: ForwardPasses | None = None  # computes predictions; None: this process
     answers: Answers | None = None  # None: sums over all examples are computed each time
@@ -244,9 +245,12 @@ class LocalSite:
         return self._found["labels"]
 
     def targets(self, rows: Tensor) -> Tensor:
-        """Return labels in model form: class IDs, or numbers scaled with the agreed units."""
+        """Return labels in model form: class IDs, or numbers scaled with the agreed units.
+
+        Answers to several labels are whole numbers as well.
+        """
         y = self.values[rows]
-        if self.parts.classes:
+        if self.parts.classes or self.parts.n_labels:
             return y.long()
         unit = self.memory.get("targets")
         if unit is not None:

@@ -41,6 +41,7 @@ class SiteView:
         self.site: SiteId = site.id
         self.cycle = cycle
         self.classes = site.parts.classes
+        self.n_labels = site.parts.n_labels
         self.memory: Mapping[str, State] = site.memory
         self.layout = site.parts.layout
         self.draws = has_dropout(site.parts.model)

@@ -72,7 +72,7 @@ class BADGE:
         needs=("local",),
         draws=True,
         regression=True,
-        regression_fields=("sigma",),
+        fields_of_task={"sigma": "regression"},
         untrained="predictions",
     )
 

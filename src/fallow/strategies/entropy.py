@@ -14,7 +14,7 @@ from fallow.core.suggestions import explain_constructor
 from fallow.core.types import Values
 from fallow.core.values import Count, Model, Statistics
 from fallow.core.view import SelectedExamples, View
-from fallow.models.scores import entropy
+from fallow.models.scores import Over, entropy, score_labels
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -47,10 +47,13 @@ class Entropy:
         correct on more validation examples.  "average" is the mean of the local models of all
         sites, weighted by their numbers of labels; it costs one model up and one down and cannot be
         used with local differential privacy.
+    over : {"mean", "max"}
+        Combination of the scores of several labels of an example.
 
     References
     ----------
     Settles. Active Learning Literature Survey. 2009.
+    Esuli, Sebastiani. Active Learning Strategies for Multi-Label Text Classification. 2009.
 
     Examples
     --------
@@ -61,6 +64,7 @@ class Entropy:
     """
 
     model: ModelName = "local"
+    over: Over = "mean"
 
     contract: ClassVar[Contract] = Contract(
         title="Entropy sampling",
@@ -69,6 +73,8 @@ class Entropy:
         authors="Settles, Burr",
         needs=("local",),
         untrained="predictions",
+        multilabel=True,
+        fields_of_task={"over": "multilabel"},
     )
 
     def __post_init__(self) -> None:
@@ -105,6 +111,6 @@ class Entropy:
             dtype = view.model("local")["w"].dtype
             mean = {"w": w.to(dtype), "stats": stats.to(dtype)}
             outputs = view.forward(mean, view.rows())
-        h = entropy(outputs)
+        h = score_labels(entropy, outputs, view.n_labels, self.over)
         rows = top(h, n, view.stream("ties"))
         return SelectedExamples(rows, score=h[rows])

@@ -9,7 +9,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.suggestions import explain_constructor
 from fallow.core.view import SelectedExamples, View
-from fallow.models.scores import least_confidence
+from fallow.models.scores import Over, least_confidence, score_labels
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -31,10 +31,13 @@ class LeastConfidence:
     ----------
     model : {"local", "global"}
         Model that predicts.
+    over : {"mean", "max"}
+        Combination of the scores of several labels of an example.
 
     References
     ----------
     Lewis, Gale. A Sequential Algorithm for Training Text Classifiers. 1994.
+    Esuli, Sebastiani. Active Learning Strategies for Multi-Label Text Classification. 2009.
 
     Examples
     --------
@@ -45,6 +48,7 @@ class LeastConfidence:
     """
 
     model: Literal["local", "global"] = "local"
+    over: Over = "mean"
 
     contract: ClassVar[Contract] = Contract(
         title="Least-confidence sampling",
@@ -53,6 +57,8 @@ class LeastConfidence:
         authors="Lewis, David D. and Gale, William A.",
         needs=("local",),
         untrained="predictions",
+        multilabel=True,
+        fields_of_task={"over": "multilabel"},
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
@@ -61,6 +67,7 @@ class LeastConfidence:
 
     @selects()
     def select(self, view: View, n: int) -> SelectedExamples:
-        score = least_confidence(view.logits(self.model))
+        outputs = view.logits(self.model)
+        score = score_labels(least_confidence, outputs, view.n_labels, self.over)
         rows = top(score, n, view.stream("ties"))
         return SelectedExamples(rows, score=score[rows])

@@ -9,7 +9,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.suggestions import explain_constructor
 from fallow.core.view import SelectedExamples, View
-from fallow.models.scores import margin
+from fallow.models.scores import Over, margin, score_labels
 from fallow.strategies.base import (
     Budget,
     Memo,
@@ -31,10 +31,13 @@ class Margin:
     ----------
     model : {"local", "global"}
         Model that predicts.
+    over : {"mean", "max"}
+        Combination of the scores of several labels of an example.
 
     References
     ----------
     Scheffer, Decomain, Wrobel. Active Hidden Markov Models. 2001.
+    Esuli, Sebastiani. Active Learning Strategies for Multi-Label Text Classification. 2009.
 
     Examples
     --------
@@ -45,6 +48,7 @@ class Margin:
     """
 
     model: Literal["local", "global"] = "local"
+    over: Over = "mean"
 
     contract: ClassVar[Contract] = Contract(
         title="Margin sampling",
@@ -53,6 +57,8 @@ class Margin:
         authors="Scheffer, Tobias and Decomain, Christian and Wrobel, Stefan",
         needs=("local",),
         untrained="predictions",
+        multilabel=True,
+        fields_of_task={"over": "multilabel"},
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
@@ -61,6 +67,6 @@ class Margin:
 
     @selects()
     def select(self, view: View, n: int) -> SelectedExamples:
-        score = margin(view.logits(self.model))
+        score = score_labels(margin, view.logits(self.model), view.n_labels, self.over)
         rows = top(score, n, view.stream("ties"))
         return SelectedExamples(rows, score=score[rows])

@@ -97,6 +97,10 @@ def build_whole_model(
     """
     config = model.config
     details = model.saved["example_spec"]
+    if details.get("labels"):
+        raise ValueError(
+            "the model predicts several labels, which exported files do not support; use predict"
+        )
     shape = tuple(details["shape"])
     seen = shape_seen(config, shape, model.policy)
     maker = ModelMaker(config, seen, len(details["classes"]) or 1, model.policy)

@@ -155,7 +155,7 @@ def describe_prepared(
 
     strategies = dict.fromkeys(cell.strategy for cell in cells)
     chosen = [name for name in strategies if not name.startswith(BOUND)]
-    trained = describe_trainers(config, chosen, width, simulation.dataset.n_classes)
+    trained = describe_trainers(config, chosen, width, len(simulation.classes))
     seeds = dict.fromkeys(str(cell.seed) for cell in cells)
     which = "strategies"
     if len(chosen) == 1:
@@ -206,7 +206,14 @@ def settle_config(config: ExperimentConfig, dataset: Dataset) -> ExperimentConfi
         # pooled active learning uses entropy
         others = [bound for bound in config.bounds if bound != "pooled"]
         config = replace(config, bounds=tuple(others))
+    if dataset.task == "multilabel" and config.training == CLOSED_FORM:
+        config = replace(config, training=CLOSED_FORM_LABELS)
     return config
+
+
+CLOSED_FORM = Spec("closed-form")
+CLOSED_FORM_LABELS = Spec("closed-form-labels")
+"""Default training algorithm for several labels per example, instead of that for classes."""
 
 
 def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bool) -> None:
@@ -228,9 +235,13 @@ def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bo
         strategies.sort(key=lambda strategy: strategy.startswith(BOUND))
         seeds = {cell.seed for cell in cells} | set(begun["seeds"])
         references = [q for q in (config.reference, "random") if q in strategies]
+        labels = config.labels
+        if setup.dataset is not None:
+            labels = setup.dataset.labels
         write_json(
             path,
             {
+                "classes": list(labels) or None,
                 "name": config.name,
                 "title": config.title,
                 "config": config.to_dict(),

@@ -98,7 +98,10 @@ class StudyFile(TypedDict):
     ]
     classes: NotRequired[
         Annotated[
-            list[str] | None, Field(description="names of the classes, at real sites")
+            list[str] | None,
+            Field(
+                description="names of the classes at real sites, or of several labels per example"
+            ),
         ]
     ]
 

@@ -188,7 +188,8 @@ def read_score(record: Record, measure: Measure) -> float | None:
 class StudyManifest:
     """Content of ``study.json``.
 
-    ``classes`` are the class names of a study with real sites, which do not disclose their partition.
+    ``classes`` are the class names of a study with real sites, which do not disclose their partition,
+    or the names of several labels per example.
     """
 
     name: str

@@ -7,6 +7,7 @@ from fallow.core.exports import import_when_used
 if TYPE_CHECKING:
     from fallow.training.boosted_trees import BoostedTrees as BoostedTrees
     from fallow.training.closed_form import ClosedForm as ClosedForm
+    from fallow.training.closed_form_labels import ClosedFormLabels as ClosedFormLabels
     from fallow.training.evidential import Evidential as Evidential
     from fallow.training.fedavg import FedAvg as FedAvg
     from fallow.training.fedprox import FedProx as FedProx
@@ -36,6 +37,7 @@ MODULES = {
     "BoostedTrees": "fallow.training.boosted_trees",
     "ClosedForm": "fallow.training.closed_form",
     "ClosedFormHeads": "fallow.training.personal.closed_form_heads",
+    "ClosedFormLabels": "fallow.training.closed_form_labels",
     "DPFL": "fallow.training.personal.dpfl",
     "Ditto": "fallow.training.personal.ditto",
     "Evidential": "fallow.training.evidential",

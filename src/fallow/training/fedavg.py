@@ -60,6 +60,7 @@ class FedAvg(StepTraining):
         authors="McMahan, H. Brendan and Moore, Eider and "
         "Ramage, Daniel and Hampson, Seth and Agüera y Arcas, Blaise",
         fit=FitDeclaration(kept=("bn",)),
+        multilabel=True,
     )
 
     def round(self, state: State, ask: Ask) -> State:

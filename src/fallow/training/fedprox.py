@@ -68,6 +68,7 @@ class FedProx(StepTraining):
         authors="Li, Tian and Sahu, Anit Kumar and Zaheer, Manzil and "
         "Sanjabi, Maziar and Talwalkar, Ameet and Smith, Virginia",
         fit=FitDeclaration(kept=("bn",)),
+        multilabel=True,
     )
 
     def round(self, state: State, ask: Ask) -> State:

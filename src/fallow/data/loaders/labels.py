@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fallow.core.suggestions import nearest
 from fallow.core.wording import count_noun
+from fallow.data.loaders.answers import check_variation, encode_answers
 from fallow.data.loaders.extra_rows import SUMMARY
 from fallow.data.loaders.numbers import (
     SMALLEST,
@@ -61,13 +62,15 @@ class EncodedLabels:
         int64 class ids, -1 for unlabeled; or targets, NaN for unlabeled: float32, or float64 if
         float32 would lose their digits.
     classes : tuple of str
-        Class names by id; empty for regression.
+        Class names by id; empty for other tasks.
     findings : tuple of Finding
         Guesses about the labels.
     merged : mapping
         Classes of the names that were merged.
     unit : str
         Unit that all targets had in their cells; "" without one.
+    labels : tuple of str
+        Names of several labels of an example; empty for other tasks.
     """
 
     y: Labels
@@ -75,6 +78,7 @@ class EncodedLabels:
     findings: tuple[Finding, ...] = ()
     merged: Mapping[str, str] = field(default_factory=dict)
     unit: str = ""
+    labels: tuple[str, ...] = ()
 
 
 def encode_labels(
@@ -83,10 +87,11 @@ def encode_labels(
     name: str,
     classes: tuple[str, ...] = (),
     *,
+    labels: tuple[str, ...] = (),
     merge: bool = False,
     is_missing_meant: bool = False,
 ) -> EncodedLabels:
-    """Return class ids or targets.
+    """Return class ids, targets, or with ``labels`` the answers to several labels.
 
     The class names are ``classes`` if given, else the labels that occur, sorted (numbers as
     numbers). "" and NaN are unlabeled. Among numbers, so are the texts for a missing cell.  Without
@@ -97,6 +102,11 @@ def encode_labels(
     >>> labels.y, labels.classes
     (array([ 1,  0, -1, -1]), ('9', '10'))
     """
+    if labels:
+        names = tuple(map(normal_name, labels))
+        answers = encode_answers(y, names, name)
+        check_variation(answers, names, name)
+        return EncodedLabels(answers, labels=names)
     if task not in TASK_CHOICES:
         raise ValueError(
             f"{name}: task is {task!r}; give one of {', '.join(map(repr, TASK_CHOICES))}"
@@ -155,7 +165,10 @@ def encode_test_labels(y: Labels, train: EncodedLabels, name: str) -> Labels:
 
     Raises ValueError for a test example without a label or with an unknown class.
     """
-    if train.classes:
+    if train.labels:
+        coded = encode_answers(y, train.labels, name)
+        is_missing = coded == -1
+    elif train.classes:
         texts = _spell_classes(_as_texts(y), y, train.classes)
         texts = [train.merged.get(text, text) for text in texts]
         coded = _encode_classes(texts, train.classes, name)

@@ -113,6 +113,7 @@ def from_arrays(
     name: str = "arrays",
     task: TaskChoice = "auto",
     classes: Sequence[str] = (),
+    labels: Sequence[str] = (),
     drop_rows: bool = False,
     channels: Channels = "auto",
     merge: bool = False,
@@ -151,16 +152,17 @@ def from_arrays(
                 f"{name} has the {what} of test examples, and no test examples; give x_test and "
                 "y_test"
             )
-    labels = encode_labels(
+    encoded = encode_labels(
         _to_array(y),
         task,
         name,
         tuple(classes),
+        labels=tuple(labels),
         merge=merge,
         is_missing_meant=is_missing_meant,
     )
     features = _to_array(x)
-    findings = (*findings, *_check_numbers(features, labels.y))
+    findings = (*findings, *_check_numbers(features, encoded.y))
     offsets = choose_offsets(features)
     if offsets:
         features = subtract_offsets(features, offsets)
@@ -174,11 +176,11 @@ def from_arrays(
         findings = (*findings, note(describe_move(features.shape)))
     if not is_last:
         findings = (*findings, *find_doubtful_order(features.shape, channels))
-    rows = _check_rows(features, labels.y, sites, groups, ids, name, is_last)
+    rows = _check_rows(features, encoded.y, sites, groups, ids, name, is_last)
     findings = (*findings, *rows.findings)
     aside = None
     if x_test is not None and y_test is not None:
-        coded_test = encode_test_labels(_to_array(y_test), labels, name)
+        coded_test = encode_test_labels(_to_array(y_test), encoded, name)
         features_test = subtract_offsets(_to_array(x_test), offsets)
         aside = _check_rows(
             features_test, coded_test, sites_test, groups_test, None, name, is_last
@@ -200,11 +202,12 @@ def from_arrays(
         rows, aside, reading, left_out = _keep_whole_rows(rows, aside, reading)
     details = _Details(
         name=name,
-        classes=labels.classes,
+        classes=encoded.classes,
+        labels=encoded.labels,
         columns=tuple(columns),
         offsets=offsets,
         findings=(
-            *_omit_repeated(labels.findings, findings),
+            *_omit_repeated(encoded.findings, findings),
             *findings,
             *list_notes(left_out),
         ),
@@ -248,6 +251,7 @@ def from_npz(path: str | Path, options: LoadOptions = DEFAULTS) -> Dataset:
         ids=ids,
         name=file.stem,
         classes=options.classes,
+        labels=options.labels,
         drop_rows=options.drop_rows,
         channels=options.channels,
     )
@@ -269,15 +273,14 @@ def _read_medmnist(
             )
         images, labels = (arrays[name] for name in pair)
         labels = labels.reshape(len(labels), -1)
-        if labels.shape[1] != 1:
+        if labels.shape[1] != max(len(options.labels), 1):
             raise ValueError(
-                f"{file} has {labels.shape[1]} labels for each image, and Fallow supports "
-                "one: save one column of the labels as y, and the images as x, with "
-                "numpy.savez"
+                f"{file} has {labels.shape[1]} labels for each image, and "
+                f"{len(options.labels)} are named; name each with --labels (labels=)"
             )
         if images.ndim == 3:
             images = images[:, None]
-        parts[part] = (images, labels[:, 0])
+        parts[part] = (images, labels if options.labels else labels[:, 0])
     x, y = parts["train"]
     notes = []
     if "val" in parts:
@@ -294,6 +297,7 @@ def _read_medmnist(
         y_test=parts["test"][1],
         name=file.stem,
         classes=options.classes,
+        labels=options.labels,
         drop_rows=options.drop_rows,
         channels=options.channels,
         findings=list_notes(notes),
@@ -345,9 +349,18 @@ def from_sources(
     n = table.rows
     x = torch.from_numpy(table.x)
     labels = encode_labels(
-        table.y[:n], options.task, name, options.classes, merge=options.merge
+        table.y[:n],
+        options.task,
+        name,
+        options.classes,
+        labels=options.labels,
+        merge=options.merge,
     )
-    giveaways = find_giveaways(table.x[:n], table.columns, table.reading.columns, labels.y)
+    giveaways: list[Finding] = []
+    if not labels.labels:
+        giveaways = find_giveaways(
+            table.x[:n], table.columns, table.reading.columns, labels.y
+        )
     ids = None
     if table.ids is not None:
         ids = table.ids[:n]
@@ -361,6 +374,7 @@ def from_sources(
     details = _Details(
         name=name,
         classes=labels.classes,
+        labels=labels.labels,
         columns=table.columns,
         offsets=table.offsets,
         findings=(*labels.findings, *giveaways, *table.findings),
@@ -626,6 +640,7 @@ class _Details:
     reading: Reading
     missing: Missing | None = None
     offsets: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 def _build_dataset(
@@ -653,6 +668,7 @@ def _build_dataset(
         x_test=aside.x,
         y_test=torch.from_numpy(aside.y),
         classes=facts.classes,
+        labels=facts.labels,
         sites=site,
         sites_test=site_test,
         site_names=site_names,

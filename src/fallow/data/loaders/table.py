@@ -74,8 +74,11 @@ LACKING = "rows with missing or infinite features left out"
 def assign_roles(options: LoadOptions) -> dict[str, Role]:
     """Return the names of the columns that are no features, the label first, and their roles."""
     roles: dict[str, Role] = {}
-    for role in COLUMN_ROLES:
-        column = getattr(options, role)
+    named = [(role, getattr(options, role)) for role in COLUMN_ROLES]
+    if options.label is None:
+        several: list[tuple[Role, str]] = [("label", name) for name in options.labels]
+        named = [*several, *named]
+    for role, column in named:
         if column is None:
             continue
         if column in roles:
@@ -100,7 +103,8 @@ class TableArrays:
     """
 
     x: npt.NDArray[np.float32]  # (rows + test rows, features), NaN for an empty cell
-    y: npt.NDArray[Any]  # labels: texts ("" for unlabeled), integers, or numbers (NaN)
+    # labels: texts ("" for unlabeled), integers, or numbers (NaN); several are texts, (rows, labels)
+    y: npt.NDArray[Any]
     sites: npt.NDArray[np.str_] | None
     groups: npt.NDArray[np.str_] | None
     columns: tuple[str, ...]
@@ -123,7 +127,7 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
     the row of an error.
     """
     roles = assign_roles(options)
-    label = next(iter(roles))
+    label_columns = [column for column, role in roles.items() if role == "label"]
     tables = _read_sources(sources, options)
     name = tables[0].name
     rows = tables[0].n_rows
@@ -133,7 +137,7 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
     cells = _join_tables(tables)
     units = {column: tables[0].unit_of(column) for column in cells}
     tables.clear()  # columns are dropped as soon as they are features
-    y = labels_of(cells[label], marks.of(label))
+    y = _read_labels(label_columns, cells, marks, options)
     sites = _read_names("site", options.site, cells, name, options.merge, findings)
     groups = _read_names("group", options.group, cells, name, options.merge, findings)
     row_names, id_column = _find_row_names(cells, options)
@@ -223,6 +227,16 @@ def read_table(sources: Sequence[Source], options: LoadOptions) -> TableArrays:
         reading=replace(reading, columns=(*reads, *declared)),
         missing=missing,
     )
+
+
+def _read_labels(
+    columns: Sequence[str], cells: Cells, marks: Marks, options: LoadOptions
+) -> npt.NDArray[Any]:
+    """Return the labels of each row, (n,), or texts (n, L) from several columns."""
+    if not options.labels:
+        return labels_of(cells[columns[0]], marks.of(columns[0]))
+    texts = [names_of(cells[column]) for column in columns]
+    return texts[0] if options.label is not None else np.stack(texts, axis=1)
 
 
 def _read_sources(sources: Sequence[Source], options: LoadOptions) -> list[Table]:

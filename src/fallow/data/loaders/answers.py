@@ -1,0 +1,147 @@
+"""Conversion of the labels of multilabel examples: columns of 0 and 1, or lists of names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fallow.core.multilabel import MOST_LABELS, read_answers, write_answers
+from fallow.core.suggestions import nearest
+from fallow.data.loaders.text_rules import is_empty, normal_name, number_in
+
+SEPARATORS = re.compile(r"[;|,]")
+"""Characters between the names in a cell."""
+NOTHING = "none"
+"""Cell of an example of which every label is absent."""
+ANSWERS: Mapping[float | None, float] = {0.0: 0.0, 1.0: 1.0, -1.0: np.nan}
+"""Answers by the number in a cell; -1 is unlabeled, as for classes."""
+WORDS: Mapping[str, float] = {"false": 0.0, "true": 1.0}
+"""Answers by the Boolean in a cell."""
+
+
+def encode_answers(
+    y: npt.NDArray[Any], labels: Sequence[str], name: str
+) -> npt.NDArray[np.int64]:
+    """Return the number of the answers of each example (`fallow.core.multilabel`).
+
+    Parameters
+    ----------
+    y : array of shape (n, L) or (n,)
+        0, 1, or -1, NaN or "" for unknown, of each label; or texts that list the labels that are
+        present, such as ``oedema;effusion``, ``none``, or "" for unlabeled.  With
+        ``oedema=1;effusion=0``, labels that are not listed are unknown.
+    labels : sequence of str
+        Names of the labels.
+    name : str
+        Name of the data, for errors.
+
+    Raises
+    ------
+    ValueError
+        For a repeated name, an unknown label, or another value.
+
+    Examples
+    --------
+    >>> encode_answers(np.array(["oedema", "none", ""]), ["oedema", "effusion"], "toy")
+    array([ 1,  0, -1])
+    """
+    names = [normal_name(label) for label in labels]
+    _check_names(names, name)
+    if y.ndim == 1 and y.dtype.kind == "U":
+        of_text = {text: _read_list(text, names, name) for text in set(y.tolist())}
+        answers = np.array([of_text[text] for text in y.tolist()], dtype=np.float64)
+        answers = answers.reshape(len(y), len(names))
+    elif y.ndim == 2 and y.shape[1] == len(names) and y.dtype.kind in "biufU":
+        columns = [_read_column(y[:, at], label, name) for at, label in enumerate(names)]
+        answers = np.stack(columns, axis=1)
+    else:
+        raise ValueError(
+            f"{name}: labels are {y.dtype} of shape {y.shape}; give one column of 0 and 1 for each "
+            f"of {len(names)} labels, or texts that list them"
+        )
+    numbers: npt.NDArray[np.int64] = write_answers(torch.from_numpy(answers)).numpy()
+    return numbers
+
+
+def _check_names(names: Sequence[str], name: str) -> None:
+    """Raise ValueError for names of labels that are repeated or cannot be written in a cell."""
+    if not 1 < len(names) <= MOST_LABELS:
+        raise ValueError(
+            f"{name}: the labels are {list(names)!r:.200}; name 2 to {MOST_LABELS}, or one column with "
+            "--label (label=)"
+        )
+    for label in names:
+        if names.count(label) > 1:
+            raise ValueError(f"{name}: the label {label!r} is named twice; name each once")
+        if label in ("", NOTHING) or SEPARATORS.search(label) or "=" in label:
+            raise ValueError(
+                f"{name}: {label!r} cannot be the name of a label, because cells list labels as "
+                "'a;b' or 'a=1;b=0'; rename it"
+            )
+
+
+def check_variation(
+    numbers: npt.NDArray[np.int64], labels: Sequence[str], name: str
+) -> None:
+    """Raise ValueError for a label with fewer than two different answers."""
+    answers = read_answers(torch.from_numpy(numbers), len(labels)).numpy()
+    for at, label in enumerate(labels):
+        known = answers[:, at][~np.isnan(answers[:, at])]
+        if len(known) == 0 or known.min() == known.max():
+            which = f"only {known[0]:g}" if len(known) else "no answer"
+            raise ValueError(
+                f"{name}: the label {label!r} has {which}; give examples with 0 and with 1, or omit "
+                "the label"
+            )
+
+
+def _read_column(cells: npt.NDArray[Any], label: str, name: str) -> npt.NDArray[np.float64]:
+    """Return the answers in the column of a label, NaN for unknown."""
+    if cells.dtype.kind != "U":
+        cells = np.where(np.isnan(cells.astype(np.float64)), "", cells.astype(np.str_))
+    of_text: dict[str, float] = {}
+    for text in set(cells.tolist()):
+        cell = text.strip()
+        answer = np.nan if is_empty(cell) else WORDS.get(cell.lower())
+        if answer is None:
+            answer = ANSWERS.get(number_in(cell))
+        if answer is None:
+            row = int(np.flatnonzero(cells == text)[0])
+            raise ValueError(
+                f"{name}: the label {label!r} is {text!r:.40} in row {row + 1}; write 0, 1, or "
+                "nothing for unknown"
+            )
+        of_text[text] = answer
+    return np.array([of_text[text] for text in cells.tolist()], dtype=np.float64)
+
+
+def _read_list(text: str, names: Sequence[str], name: str) -> list[float]:
+    """Return the answer to each label from a cell that lists labels, NaN for unknown."""
+    cell = normal_name(text)
+    if is_empty(cell) and cell.lower() != NOTHING:
+        return [np.nan] * len(names)
+    if cell.lower() == NOTHING:
+        return [0.0] * len(names)
+    parts = [part.strip() for part in SEPARATORS.split(cell)]
+    has_answers = any("=" in part for part in parts)
+    answers = dict.fromkeys(names, np.nan if has_answers else 0.0)
+    listed: set[str] = set()
+    for part in parts:
+        label, _, answer = part.partition("=") if has_answers else (part, "=", "1")
+        if label not in answers:
+            raise ValueError(
+                f"{name}: label {label!r:.40} is not one of the labels"
+                f"{nearest(label, list(names))}"
+            )
+        if label in listed or answer not in ("0", "1"):
+            raise ValueError(
+                f"{name}: {text!r:.80} is no list of labels; write each once, as 'a;b' or 'a=1;b=0'"
+            )
+        listed.add(label)
+        answers[label] = float(answer)
+    return list(answers.values())
