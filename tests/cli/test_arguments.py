@@ -61,9 +61,15 @@ def test_fields_and_custom_strategies_are_left_to_the_run(strategy: str) -> None
 @pytest.mark.parametrize(
     ("pair", "sentence"),
     [
-        ("rows=x", "rows is 'x'; it must be a whole number or none"),
-        ("lr=fast", "training_config.optimizer.lr is 'fast'; it must be a number or none"),
-        ("privacy.epsilon=true", "privacy.epsilon is True; it must be a number or none"),
+        ("rows=x", "rows is 'x'; it must be a whole number, at least 1, or none"),
+        (
+            "lr=fast",
+            "training_config.optimizer.lr is 'fast'; it must be a number above 0 or none",
+        ),
+        (
+            "privacy.epsilon=true",
+            "privacy.epsilon is True; it must be a number, at least 1e-06 and at most 1e+06, or none",
+        ),
         ("privacy.epsilom=1", "privacy.epsilom is not a setting; did you mean 'epsilon'?"),
         ("privcy.epsilon=1", "privcy is not a setting; did you mean 'privacy'?"),
         ("nothing=1", "nothing is not a setting; did you mean 'training'?"),

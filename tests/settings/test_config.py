@@ -129,7 +129,7 @@ def test_another_training_algorithm_keeps_an_encoder_that_is_set() -> None:
             {"training_config.optimizer.moment": "3"},
             "training_config.optimizer.moment is not a setting; did you mean",
         ),
-        ({"rounds": "many"}, "rounds is 'many'; it must be a whole number$"),
+        ({"rounds": "many"}, "rounds is 'many'; it must be a whole number, at least 1$"),
         ({"rounds": "2.5"}, "rounds is 2.5; it must be a whole number"),
         ({"rounds": "0"}, "rounds is 0; it must be at least 1"),
         ({"sites": "0"}, "sites is 0; it must be at least 1"),
@@ -141,11 +141,20 @@ def test_another_training_algorithm_keeps_an_encoder_that_is_set() -> None:
         ),
         ({"model": "[1]"}, "model is [1]; it must be a name, followed by parameters such"),
         ({"model": "5"}, "model is 5; it must be a name"),
-        ({"rows": "many"}, "rows is 'many'; it must be a whole number or none"),
+        (
+            {"rows": "many"},
+            "rows is 'many'; it must be a whole number, at least 1, or none",
+        ),
         ({"rounds": "null"}, "rounds is none; it must be a whole number"),
-        ({"rounds": "true"}, "rounds is True; it must be a whole number$"),
-        ({"rows": "false"}, "rows is False; it must be a whole number or none"),
-        ({"participation": "true"}, "participation is True; it must be a number$"),
+        ({"rounds": "true"}, "rounds is True; it must be a whole number, at least 1$"),
+        (
+            {"rows": "false"},
+            "rows is False; it must be a whole number, at least 1, or none",
+        ),
+        (
+            {"participation": "true"},
+            "participation is True; it must be a number above 0 and at most 1$",
+        ),
         (
             {"budget": "true"},
             "budget is True; it must be a fraction of all examples with a decimal point",
@@ -153,7 +162,7 @@ def test_another_training_algorithm_keeps_an_encoder_that_is_set() -> None:
         ({"budget": "[1, true, 1]"}, "budget is [1, True, 1]; it must be a fraction"),
         (
             {"training_config.batch_size": "true"},
-            "training_config.batch_size is True; it must be a whole number or none$",
+            "training_config.batch_size is True; it must be a whole number, at least 1, or none$",
         ),
         (
             {"training_config.stages": "true"},
@@ -167,7 +176,10 @@ def test_another_training_algorithm_keeps_an_encoder_that_is_set() -> None:
             {"training_config.optimizer.betas": "[0.9, true]"},
             "betas.1 is True; it must be a number$",
         ),
-        ({"privacy.epsilon": "true"}, "privacy.epsilon is True; it must be a number or"),
+        (
+            {"privacy.epsilon": "true"},
+            "privacy.epsilon is True; it must be a number, at least 1e-06 and",
+        ),
         ({"drop_rows": "maybe"}, "drop_rows is 'maybe'; it must be true or false"),
         (
             {"initial": "few"},
@@ -176,7 +188,7 @@ def test_another_training_algorithm_keeps_an_encoder_that_is_set() -> None:
         ({"budget": "few"}, "budget is 'few'; it must be .* or a list of"),
         (
             {"privacy.epsilon": "low"},
-            "privacy.epsilon is 'low'; it must be a number or none",
+            "privacy.epsilon is 'low'; it must be a number, at least 1e-06 and",
         ),
         (
             {"training_config.stages": "x"},

@@ -18,7 +18,7 @@ from fallow.core.extensions import (
     load_extension,
     suggest_network,
 )
-from fallow.core.kinds import describe_kind, hints_of, is_of_kind, show_value
+from fallow.core.kinds import conditions_of, describe_kind, is_of_kind, show_value
 from fallow.core.names import (
     BUILT_IN,
     CLASS_KINDS,
@@ -232,7 +232,7 @@ def _find_hint(cls: type[Any], field: str) -> Any:
     if not dataclasses.is_dataclass(cls):  # a network
         declared = cls.__init__
     try:
-        return hints_of(declared).get(field, Any)
+        return conditions_of(declared).get(field, Any)
     except (
         NameError,
         TypeError,

@@ -151,6 +151,8 @@ def is_of_kind(value: object, hint: Any) -> bool:
     """
     parts = get_args(hint)
     origin = get_origin(hint)
+    if origin is Annotated:
+        return is_of_kind(value, parts[0])
     if origin in UNIONS:
         return any(is_of_kind(value, part) for part in parts)
     if origin in LISTS:
@@ -195,6 +197,12 @@ def hints_of(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
+@cache
+def conditions_of(kind: type) -> dict[str, Any]:
+    """Return the types of the fields of a class with their conditions, such as ranges."""
+    return get_type_hints(kind, include_extras=True)
+
+
 def refuse_conversion(value: object, hint: Any, path: str) -> None:
     """Raise ValueError for a Boolean or a string where another type is declared.
 
@@ -217,7 +225,7 @@ def refuse_conversion(value: object, hint: Any, path: str) -> None:
     elif isinstance(value, Mapping):
         part = drop_none(hint)
         if isinstance(part, type) and is_dataclass(part):
-            _refuse_conversion_in_parts(value, hints_of(part), path)
+            _refuse_conversion_in_parts(value, conditions_of(part), path)
     elif isinstance(value, list | tuple):
         for at, item in enumerate(value):
             refuse_conversion(item, _element_at(hint, at), f"{path}.{at}")

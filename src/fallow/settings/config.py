@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from fallow.catalog import name_of_data
 from fallow.core.build import find, resolve_name
-from fallow.core.kinds import drop_none, hints_of, literal, refuse_conversion
+from fallow.core.kinds import conditions_of, drop_none, hints_of, literal, refuse_conversion
 from fallow.core.limits import (
     Conflict,
     Limits,
@@ -675,7 +675,7 @@ def check_setting(key: str, text: str) -> None:
     >>> check_setting("privacy.epsilon", "x")
     Traceback (most recent call last):
         ...
-    ValueError: privacy.epsilon is 'x'; it must be a number or none
+    ValueError: privacy.epsilon is 'x'; it must be a number, at least 1e-06 and at most 1e+06, or none
     """
     if key not in hints_of(ExperimentConfig) and has_parameter(key):
         return
@@ -692,7 +692,7 @@ def check_nested(settings: Mapping[str, object]) -> None:
         ...
     ValueError: dirichlet has no setting 'alpa'; did you mean 'alpha'?
     """
-    hints = hints_of(ExperimentConfig)
+    hints = conditions_of(ExperimentConfig)
     start: Settings = {}
     for name, hint in hints.items():
         if drop_none(hint) is Spec:
@@ -850,7 +850,7 @@ def _validate_settings(merged: Settings) -> ExperimentConfig:
     for name in BUDGETS:
         if name in merged:
             check_budget_kind(name, merged[name])
-    hints = hints_of(ExperimentConfig)
+    hints = conditions_of(ExperimentConfig)
     for name, value in merged.items():
         refuse_conversion(value, hints[name], name)
     from pydantic import ValidationError
