@@ -349,7 +349,16 @@ def _(reply: EndedTasks, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
         "more tasks than rows": {"asked": LARGE},
         "more labels than it was asked for": {"validation": sizes.get("rows", LARGE)},
         "more rows than registered": {"pool": LARGE},
-    }
+    } | _make_unequal(reply)
+
+
+def _make_unequal(reply: EndedTasks) -> dict[str, Reply]:
+    """Return changes to counts of predictions of which more are equal than there are."""
+    changes: dict[str, Reply] = {}
+    if reply.has_predictions:
+        for name in ("blind", "chosen", "again"):
+            changes[f"more equal labels than {name} ones"] = {f"{name}_agreed": 1}
+    return changes
 
 
 @change_reply.register

@@ -94,6 +94,7 @@ METHODS += [
         Annotators(schema="digest", measurements=(Metrics(("auroc",)),)),
         Annotators(classes=False, measurements=(Metrics(("mae",), True),)),
         Annotators(schema="digest", sends_agreement=True),
+        Annotators(schema="digest", sends_predictions=True),
     ),
     *(
         Annotators(measurements=(PredictionSets(0.9),)),

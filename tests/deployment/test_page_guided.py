@@ -11,15 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from fallow.core.events import Event
 from fallow.core.streams import stream
 from fallow.deployment.annotator_statistics import PredictionUse, measure_pause
+from fallow.deployment.annotator_values import PREDICTED
 from fallow.deployment.annotators import _hide_predictions
 from fallow.deployment.answer_plan import AnswerPlan
 from fallow.deployment.labeling_page import LabelQueue
 from fallow.deployment.labeling_page.texts import FREE_LETTERS
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.labeling_tasks import Reasons
+from fallow.deployment.site.agreement_text import list_agreed_disclosures
 from fallow.deployment.site.labels_io import list_labels, list_open_tasks
+from fallow.report.live import read_live, site_columns
+from fallow.report.page import write_report
+from fallow.settings.spec import Spec
 from tests.deployment.agreed import agreed
 from tests.deployment.browser import browser_test, chromium
 from tests.deployment.label_queues import (
@@ -28,13 +34,15 @@ from tests.deployment.label_queues import (
     DOSE,
     GUIDED,
     HEART,
+    ask,
+    close,
     enter,
     guess,
     make_queue,
     picture_rows,
     running,
 )
-from tests.deployment.simulations import photos
+from tests.deployment.simulations import NAMES, TINY, federation, photos, rows
 from tests.deployment.test_page_similar import CLOSED, SITE, queue_of, until_asked
 
 ASKED = {
@@ -222,6 +230,108 @@ def test_the_ledger_counts_labels_beside_predictions_and_without(queue: LabelQue
     assert use.blind == 0 and "no label without" in use.describe()[0]
 
 
+def confirm_sheet(tmp_path: Path) -> LabelQueue:
+    """Return a queue with 40 confirmed labels at the end of labeling."""
+    asked = {row: guess(1, 0.6) for row in range(40)}
+    queue = replace(make_queue(tmp_path, DIGITS, asked=asked), plan=GUIDED)
+    queue.ledger.confirm(1, range(40), [], "Ann")
+    close(queue.ledger)
+    return queue
+
+
+AGAIN: Reasons = {"is_blind": True, "is_again": True}
+
+
+def test_confirmed_labels_are_given_again_without_their_prediction(tmp_path: Path) -> None:
+    queue = confirm_sheet(tmp_path)
+    ledger = queue.ledger
+    assert ledger.requests.find_confirmed_rows() == list(range(40))
+    ask(ledger, {3: AGAIN, 5: AGAIN}, cycle=1, is_check=True)
+    assert ledger.requests.count_again() == 2
+    assert queue.list_checks("Ann") == [], "it is not shown to be suspicious"
+    browser = enter(queue)
+    page = browser.get("/sample/3?guess=yes")
+    assert "predicts" not in page and "Likeliest" not in page and "one (" not in page
+    assert ledger.measure_predictions().again == 0
+    browser.send("/answer", value="1")
+    queue.answer(5, 0.0, "Ann", "")
+    use = ledger.measure_predictions()
+    assert (use.confirmed, use.again, use.again_agreed) == (40, 2, 1)
+    assert (
+        "Labels of sheets that were given again one by one: 2; 50 % are equal."
+        in use.describe()
+    )
+    assert {task.row: task.state for task in ledger.tasks() if task.is_check} == {
+        3: "answered",
+        5: "conflict",
+    }
+    ledger.take_back("Ann")
+    assert ledger.measure_predictions().again == 1
+
+
+def test_one_of_twenty_confirmed_labels_is_given_again_in_place_of_half_the_tasks() -> None:
+    plan = AnswerPlan(guided_share=0.9)
+    counts = [plan.count_again(n, 0, tasks=10) for n in (0, 19, 20, 59, 1000)]
+    assert counts == [0, 0, 1, 2, 5]
+    assert plan.count_again(59, 1, tasks=10) == 1 and plan.count_again(59, 3, tasks=10) == 0
+    assert plan.count_again(40, 0, tasks=1) == 0
+    assert AnswerPlan().count_again(40, 0, tasks=10) == 0
+
+
+@pytest.mark.long
+def test_sites_give_confirmed_labels_again_and_send_their_counts(tmp_path: Path) -> None:
+    config = replace(TINY, strategy=Spec("entropy"), initial=4, budget=24, cycles=2)
+    data = rows(NAMES[:3], per_site=90)
+    plan = AnswerPlan(guided_share=0.95)
+    simulation = federation(tmp_path, config, data, plan=plan)
+    again: dict[str, list[int]] = {}
+
+    def notify(event: Event) -> None:
+        simulation.events.append(event)
+        if event["event"] != "labels":
+            return
+        for name, ledger in simulation.ledgers.items():
+            sheets = ledger.waiting.count_guided("Ann")
+            for value in sheets:
+                tasks = ledger.waiting.list_guided("Ann", value)
+                shown = [task.row for task in ledger.load_tasks(tasks)]
+                ledger.confirm(value, shown, [], "Ann")
+            for task in ledger.tasks(state="open"):
+                if task.is_check:
+                    again.setdefault(name, []).append(task.row)
+                ledger.answer(task.row, simulation.truth(name, task.row), "Ann")
+            for task in ledger.tasks(state="conflict"):
+                ledger.resolve(task.row, simulation.truth(name, task.row), "Bob")
+
+    assert simulation.program(notify).go()
+    assert simulation.list_events("refused") == []
+    *_, last = simulation.list_events("predictions")
+    live = read_live(simulation.coordinator_folder)
+    assert live is not None
+    for name, ledger in simulation.ledgers.items():
+        use = ledger.measure_predictions()
+        assert len(again[name]) == 1 and use.again == 1
+        assert use.confirmed > 20
+        counts = {field: getattr(use, field) for field in PREDICTED}
+        assert last["sites"][name] == live["sites"][name]["predictions"] == counts
+    columns = site_columns(live)
+    assert set(columns["Again"]) <= {"0 of 1", "1 of 1"}
+    page = write_report([simulation.coordinator_folder]).read_text()
+    assert ">Confirmed</th>" in page and "a random sample of confirmed" in page
+    sent = [line.reveals for line in list_agreed_disclosures(simulation.agreement)]
+    assert sum("beside predictions" in reveals for reveals in sent) == 1
+    other = list_agreed_disclosures(replace(simulation.agreement, plan=AnswerPlan()))
+    assert not any("predictions" in line.reveals for line in other)
+    simulation.close()
+
+
+def test_with_noise_no_exact_count_of_equal_labels_is_sent() -> None:
+    plan = AnswerPlan(guided_share=0.9)
+    assert plan.sends_predictions(agreed("strategy=entropy", plan=plan).config)
+    private = ("training=closed-form:delta=1e-5", "privacy.epsilon=4.0", "strategy=random")
+    assert not plan.sends_predictions(agreed(*private, plan=plan).config)
+
+
 def test_times_per_label_leave_out_pauses_and_divide_those_of_sheets(
     queue: LabelQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,7 +434,7 @@ def test_a_browser_confirms_a_sheet_and_labels_the_rest_by_keys(
 
 
 def test_without_a_blind_label_there_is_nothing_to_compare(tmp_path: Path) -> None:
-    use = PredictionUse(0, 0, 2, 2, 6, None, None)
+    use = PredictionUse(0, 0, 2, 2, 6)
     assert use.describe() == [
         "Labels beside predictions: 8, 6 of them confirmed on sheets; 100 % equal the prediction. "
         "There is no label without a prediction to compare with."

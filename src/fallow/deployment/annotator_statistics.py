@@ -214,6 +214,8 @@ class PredictionUse:
         Number of labels beside predictions, given one by one, and of those that equal the likeliest.
     confirmed
         Number of predictions that annotators confirmed on sheets.
+    again, again_agreed
+        Number of confirmed labels that annotators gave again, one by one, and of equal ones.
     single_seconds, sheet_seconds
         Median seconds per label, one by one with or without predictions and on sheets, or None.
     """
@@ -223,14 +225,20 @@ class PredictionUse:
     chosen: int
     chosen_agreed: int
     confirmed: int
-    single_seconds: float | None
-    sheet_seconds: float | None
+    again: int = 0
+    again_agreed: int = 0
+    single_seconds: float | None = None
+    sheet_seconds: float | None = None
 
     def describe(self) -> list[str]:
         """Return sentences, or nothing without labels beside predictions."""
         guided = self.chosen + self.confirmed
         if not guided:
             return []
+        return [*self._compare(guided), *self._describe_sheets()]
+
+    def _compare(self, guided: int) -> list[str]:
+        """Return a sentence about labels beside predictions and without."""
         agreed = 100 * (self.chosen_agreed + self.confirmed) / guided
         beside = (
             f"Labels beside predictions: {guided}, {self.confirmed} of them confirmed on sheets; "
@@ -239,10 +247,20 @@ class PredictionUse:
         if not self.blind:
             return [f"{beside}. There is no label without a prediction to compare with."]
         without = 100 * self.blind_agreed / self.blind
-        sentences = [
+        return [
             f"{beside}. Labels without: {self.blind}; {without:.0f} % equal it. If the first share "
             "is clearly higher, predictions influence the annotators."
         ]
+
+    def _describe_sheets(self) -> list[str]:
+        """Return sentences about the labels of sheets: those given again, and the time they take."""
+        sentences = []
+        if self.again:
+            equal = 100 * self.again_agreed / self.again
+            sentences.append(
+                f"Labels of sheets that were given again one by one: {self.again}; {equal:.0f} % "
+                "are equal."
+            )
         times = []
         if self.single_seconds is not None:
             times.append(f"{self.single_seconds:.1f} s one by one")

@@ -33,6 +33,16 @@ TESTS = "tests"
 LABELS = ("labeled", "validation", "pool")
 """Fields with the examples of a site for training, for validation, and without a label."""
 SETTLED = ("answered", "declined")
+PREDICTED = (
+    "blind",
+    "blind_agreed",
+    "chosen",
+    "chosen_agreed",
+    "confirmed",
+    "again",
+    "again_agreed",
+)
+"""Counts of labels beside predictions and without, fields of `PredictionUse`."""
 STATES = ("answered", "declined", "open", "conflicts")
 """States of labeling tasks, of which each task has at most one."""
 DEADLINE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\+00:00")
@@ -117,14 +127,18 @@ class EndedTasks(Composite):
     """Labeling tasks of a cycle that has ended, and the labels and other examples of the site.
 
     has_agreement: with Krippendorff's alpha of the annotators, or None over too few examples.
+    has_predictions: with counts of labels that equal predictions.
     """
 
     has_agreement: bool = False
+    has_predictions: bool = False
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         fields = _whole(("asked", *SETTLED, *LABELS))
         if self.has_agreement:
             fields["alpha"] = Optional(Real(bound=1.0))
+        if self.has_predictions:
+            fields |= _whole(PREDICTED)
         return fields
 
     def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
@@ -136,6 +150,10 @@ class EndedTasks(Composite):
                 f"asked is {asked:g}, and answered and declined are {settled:g} "
                 f"together, but {allowed:g} labeling tasks were permitted"
             )
+        if self.has_predictions:
+            fault = _find_unequal(parts)
+            if fault is not None:
+                return fault
         labels = _add(parts, LABELS[:2])
         if labels > known.labels:
             return (
@@ -149,6 +167,19 @@ class EndedTasks(Composite):
                 f"{known.describe_limit('rows')}"
             )
         return None
+
+
+def _find_unequal(parts: Parts) -> str | None:
+    """Return why counts of labels and predictions contradict each other, or None."""
+    larger = {
+        "blind_agreed": "blind",
+        "chosen_agreed": "chosen",
+        "again_agreed": "again",
+    }
+    for name, whole in larger.items():
+        if float(parts[name]) > float(parts[whole]):
+            return f"{name} is {parts[name]:g}, but {whole} is {parts[whole]:g}"
+    return None
 
 
 @final

@@ -24,6 +24,7 @@ from fallow.data.example_spec import ExampleSpec, add_marks
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotator_statistics import MIN_EXAMPLES
 from fallow.deployment.annotator_values import (
+    PREDICTED,
     Deadline,
     EndedTasks,
     Hits,
@@ -86,6 +87,9 @@ REGISTERED = {
 ENDED_TASKS = (
     "numbers of labeling tasks, answered and declined ones, labels, and remaining examples"
 )
+PREDICTIONS = (
+    "; numbers of labels beside predictions, without and on sheets, and of equal ones"
+)
 AGREEMENT = f"; Krippendorff's alpha of the annotators over {MIN_EXAMPLES} or more examples"
 
 
@@ -135,7 +139,8 @@ class Annotators:
     and no counts per class. With ``secure_sum``, scores are disclosed as aggregates only.
     ``classes`` is false for regression. ``schema`` is the schema hash that a site must report, and
     ``code`` the fingerprint of the agreed distributions, or "" without any.
-    ``sends_agreement``: sites send the agreement of their annotators. ``measurements``: those of the
+    ``sends_agreement``: sites send the agreement of their annotators. ``sends_predictions``: they
+    send how many labels equal predictions. ``measurements``: those of the
     outputs for test examples.
     """
 
@@ -144,6 +149,7 @@ class Annotators:
     schema: str = ""
     code: str = ""
     sends_agreement: bool = False
+    sends_predictions: bool = False
     measurements: Measurements = ()
     has_cases: bool = False
 
@@ -162,8 +168,12 @@ class Annotators:
     @property
     def ended_tasks(self) -> str:
         """Disclosure at the end of labeling."""
-        more = AGREEMENT if self.sends_agreement else ""
-        return ENDED_TASKS + more
+        disclosure = ENDED_TASKS
+        if self.sends_predictions:
+            disclosure += PREDICTIONS
+        if self.sends_agreement:
+            disclosure += AGREEMENT
+        return disclosure
 
     @property
     def returned_scores(self) -> Hits | SquaredErrors:
@@ -226,6 +236,7 @@ class Annotators:
             lines = list(_explain_picks(at, step, cycle, selected))
         if cycle >= 0 and step == _name_last_query(at.agreement.config, cycle):
             checks = _list_checks(at, min(allowed, at.agreement.plan.checked_labels))
+            checks += _list_again(at, step, allowed - len(checks), checks)
             lines = lines[: allowed - len(checks)] + checks
         asked = at.ledger.requests.ask(
             run=at.run,
@@ -240,7 +251,7 @@ class Annotators:
 
     @client.each(
         lambda self: self.ended_tasks,
-        returns=lambda self: EndedTasks(self.sends_agreement),
+        returns=lambda self: EndedTasks(self.sends_agreement, self.sends_predictions),
         takes={},
     )
     def close(self, at: LabelingView) -> Values:
@@ -270,6 +281,9 @@ class Annotators:
             reply["alpha"] = None
             if agreement.examples >= MIN_EXAMPLES:
                 reply["alpha"] = agreement.alpha
+        if at.agreement.plan.sends_predictions(config):
+            use = asdict(at.ledger.measure_predictions())
+            reply |= {name: use[name] for name in PREDICTED}
         return reply
 
     @client.each(
@@ -523,6 +537,21 @@ def _list_checks(at: LabelingView, n: int) -> list[SelectedRow]:
             why: Reasons = {"predicted": value, "by": "without"}
             checks.append(SelectedRow(row, why, is_check=True))
     return checks[:n]
+
+
+def _list_again(
+    at: LabelingView, step: str, tasks: int, checks: Sequence[SelectedRow]
+) -> list[SelectedRow]:
+    """Return random labels of sheets that annotators give again, without those of ``checks``."""
+    requests = at.ledger.requests
+    confirmed = requests.find_confirmed_rows()
+    n = at.agreement.plan.count_again(len(confirmed), requests.count_again(), tasks)
+    free = requests.find_checkable_rows() - {chosen.row for chosen in checks}
+    rows = [row for row in confirmed if row in free]
+    draw = stream(at.agreement.seed, "again", step, at.site.id)
+    why: Reasons = {"is_blind": True, "is_again": True}
+    order = torch.randperm(len(rows), generator=draw)[:n].tolist()
+    return [SelectedRow(rows[index], why, is_check=True) for index in order]
 
 
 def _predict(at: LabelingView, cycle: int, rows: Tensor) -> list[Reasons]:

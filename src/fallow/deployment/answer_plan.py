@@ -20,6 +20,8 @@ Rule = Literal["majority", "first", "median", "dawid-skene"]
 SHARE = Limits(ge=0, le=1)
 LARGEST_GUIDED = 0.95
 """Largest share of labeling tasks with predictions. The rest shows how predictions influence."""
+CONFIRMED_PER_CHECK = 20
+"""Labels of sheets of which one is given again, which shows how many are wrong."""
 SINGLE_ONLY = (
     ", but every example has a single annotation; set federation.answers to 2 or more, or "
     "federation.double_share"
@@ -211,6 +213,24 @@ class AnswerPlan:
         blind = set(_draw_share(1 - self.guided_share, examples, draw))
         return [example not in blind for example in range(examples)]
 
+    def count_again(self, confirmed: int, again: int, tasks: int) -> int:
+        """Return the number of confirmed labels that annotators give again in a step.
+
+        confirmed: number of labels from sheets.  again: those that were given again before.  tasks:
+        number of tasks of the step, of which at most half are second ones.
+
+        >>> plan = AnswerPlan(guided_share=0.9)
+        >>> plan.count_again(45, 1, tasks=10), plan.count_again(200, 0, tasks=10)
+        (1, 5)
+        """
+        if not self.guided_share:
+            return 0
+        return max(0, min(confirmed // CONFIRMED_PER_CHECK - again, tasks // 2))
+
+    def sends_predictions(self, config: ExperimentConfig) -> bool:
+        """Return whether sites send how many labels equal predictions, which has no noise."""
+        return self.guided_share > 0 and config.privacy.epsilon is None
+
     def describe(self) -> list[str]:
         """Return sentences about annotations, checks and shown predictions, if there are any."""
         others: list[str] = []
@@ -223,8 +243,10 @@ class AnswerPlan:
         if self.guided_share:
             others.append(
                 f"annotators see the likeliest classes of {100 * self.guided_share:g} % of the "
-                "examples before they label, and may confirm several at once; this saves time and "
-                "draws labels towards the predictions, and the other examples show how far"
+                "examples before they label, and may confirm several at once, which cost as much as "
+                "other labels; this saves time and draws labels towards the predictions, and the "
+                "other examples show how far; one of "
+                f"{CONFIRMED_PER_CHECK} confirmed labels is given again, in place of a new example"
             )
         if not self.has_several:
             return others

@@ -141,6 +141,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         schema=schema.digest,
         code=agreement.code,
         sends_agreement=agreement.plan.send_agreement,
+        sends_predictions=agreement.plan.sends_predictions(config),
         measurements=find_measurements(config, is_regression=schema.task == "regression"),
         has_cases=joins_groups(config),
     )

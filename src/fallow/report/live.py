@@ -42,6 +42,12 @@ AGREED = (
     "Alpha: Krippendorff's alpha of the annotators of a site, before adjudication: 1 is perfect "
     "agreement, 0 that of chance; a dash below 10 examples with several annotations."
 )
+CONFIRMED = "Confirmed"
+BESIDE_PREDICTIONS = (
+    "Beside, Without: labels that equal the likeliest class, of those given one by one beside it and "
+    "without it. Confirmed: labels from sheets. Again: equal labels, of a random sample of confirmed "
+    "ones that annotators gave again one by one."
+)
 REQUEST = "at the coordinator's request ('fallow coordinate advance')"
 CLOSED = {"advance": REQUEST, "deadline": "when their time was up"}
 """Reason why labeling ended although labeling tasks were open."""
@@ -87,6 +93,8 @@ def live(study: StudyRecords, key: str) -> Blocks:
             blocks.append(Note(SCORED))
         if ALPHA in columns:
             blocks.append(Note(AGREED))
+        if CONFIRMED in columns:
+            blocks.append(Note(BESIDE_PREDICTIONS))
     refusals = []
     for line in reversed(outcome.get("refusals") or []):
         refusals.append([line["site"], format_moment(line["at"]), line["reason"]])
@@ -273,6 +281,9 @@ def site_columns(
     if any(alpha is not None for alpha in alphas):
         texts = [NOTHING if alpha is None else f"{alpha:.2f}" for alpha in alphas]
         columns[ALPHA] = texts
+    used = [site.get("predictions") for site in sites]
+    if any(used):
+        columns |= _prediction_columns(used)
     columns |= {
         "Answered": [_count_answers(counts) for counts in labels],
         "Cannot tell": [_count(counts.get("declined")) for counts in labels],
@@ -280,6 +291,25 @@ def site_columns(
         "Conflicts": [_count(counts.get("conflicts")) for counts in labels],
         "Counted, UTC": [_short_moment(site.get("counted")) for site in sites],
     }
+    return columns
+
+
+def _prediction_columns(
+    used: Sequence[Mapping[str, int] | None],
+) -> dict[str, list[str]]:
+    """Return the columns about labels beside predictions, from the counts of each site."""
+    columns: dict[str, list[str]] = {}
+    parts = {"Beside": "chosen", "Without": "blind", CONFIRMED: None, "Again": "again"}
+    for heading, name in parts.items():
+        cells = []
+        for counts in used:
+            if counts is None:
+                cells.append(NOTHING)
+            elif name is None:
+                cells.append(_count(counts["confirmed"]))
+            else:
+                cells.append(show_part(counts[f"{name}_agreed"], counts[name]))
+        columns[heading] = cells
     return columns
 
 

@@ -23,6 +23,23 @@ class LabelCounts(TypedDict, total=False):
 
 
 @with_config(STRICT)
+class PredictionCounts(TypedDict):
+    """Labels beside predictions and without, over all runs of a site."""
+
+    blind: Annotated[Count, Field(description="labels given without a prediction")]
+    blind_agreed: Annotated[Count, Field(description="those that equal the prediction")]
+    chosen: Annotated[
+        Count, Field(description="labels given one by one beside predictions")
+    ]
+    chosen_agreed: Annotated[
+        Count, Field(description="those that equal the likeliest class")
+    ]
+    confirmed: Annotated[Count, Field(description="predictions confirmed on sheets")]
+    again: Annotated[Count, Field(description="confirmed labels that were given again")]
+    again_agreed: Annotated[Count, Field(description="those that are equal")]
+
+
+@with_config(STRICT)
 class SiteState(TypedDict, total=False):
     """State of a site."""
 
@@ -37,6 +54,9 @@ class SiteState(TypedDict, total=False):
     counted: Annotated[Moment | None, Field(description="time of the labeling progress")]
     alpha: Annotated[
         float | None, Field(description="agreement of its annotators, if it is sent")
+    ]
+    predictions: Annotated[
+        PredictionCounts | None, Field(description="labels beside predictions, if sent")
     ]
 
 

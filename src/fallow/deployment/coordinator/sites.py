@@ -21,7 +21,7 @@ from fallow.core.refusal import RunHalted, explain_errors
 from fallow.core.types import SiteId, State, Tree, Values
 from fallow.data.example_spec import ExampleSpec
 from fallow.deployment.agreement import Agreement
-from fallow.deployment.annotator_values import ALLOWED, TESTS
+from fallow.deployment.annotator_values import ALLOWED, PREDICTED, TESTS
 from fallow.deployment.building import BuiltStudy
 from fallow.deployment.coordinator.absences import find_absent, load_revocations
 from fallow.deployment.coordinator.labels import LabelWait, read_count
@@ -313,6 +313,9 @@ class RemoteEnvironment:
         if self.agreement.plan.send_agreement:
             alphas = {site: reply["alpha"] for site, reply in closed.items()}
             self.label_wait.notify({"event": "agreement", "sites": alphas})
+        if self.agreement.plan.sends_predictions(self.agreement.config):
+            used = {site: read_predictions(reply) for site, reply in closed.items()}
+            self.label_wait.notify({"event": "predictions", "sites": used})
         done["revealed"] = shown.rows()
         with event_log.transaction():
             event_log.note(LABELS, json.dumps(labels))
@@ -447,6 +450,11 @@ class RemoteEnvironment:
     def own_models(self, state: State) -> dict[SiteId, State]:
         """Return None: personalized models stay at the sites."""
         return {}
+
+
+def read_predictions(reply: Values) -> dict[str, int]:
+    """Return the numbers of labels beside predictions and without at one site."""
+    return {name: read_count(reply, name) for name in PREDICTED}
 
 
 def read_counts(reply: Values) -> dict[str, int]:

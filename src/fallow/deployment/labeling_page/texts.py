@@ -195,13 +195,13 @@ def list_reasons(
     predicted = why.get("predicted")
     if is_hidden:
         reasons.append(translate("The prediction is shown once you have chosen a label."))
-    elif predicted is None:
+    elif predicted is None and not why.get("is_again", False):
         reasons.append(
             translate(
                 "There is no prediction because no model was trained when it was selected."
             )
         )
-    else:
+    elif predicted is not None:
         by = why.get("by", "")
         reasons.append(describe_guess(schema, by, float(predicted), why.get("probability")))
     score = why.get("score")

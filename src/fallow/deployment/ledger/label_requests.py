@@ -62,6 +62,13 @@ AND row NOT IN (SELECT q.row FROM task AS q JOIN annotation AS g ON g.task = q.i
     WHERE q.state IN ('answered', 'declined', 'conflict') AND g.id > q.entered)
 """
 """Rows whose label may be checked. Labels with a correction or a conflict are decided anyway."""
+IS_AGAIN = "is_check AND json_extract(reasons, '$.is_again')"
+"""Condition for a task in which a label that was confirmed on a sheet is given again."""
+CONFIRMED = f"""
+SELECT DISTINCT q.row FROM task AS q JOIN ({STANDING}) AS g ON g.task = q.id
+WHERE NOT q.is_check AND g.kind = 'confirmed'
+"""
+"""Rows whose prediction was confirmed on a sheet."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,9 @@ class SelectedRow:
     weight: float = 1.0
     probability: float | None = None
     answers: int = 1  # planned annotations
-    is_check: bool = False  # it has a suspicious label
+    is_check: bool = (
+        False  # it has a label, which is suspicious or was confirmed on a sheet
+    )
 
 
 @dataclass(frozen=True)
@@ -197,6 +206,21 @@ def load_predicted_labels(tables: Tables) -> list[PredictedLabel]:
     return list(labels.values())
 
 
+def count_second_labels(tables: Tables) -> tuple[int, int]:
+    """Return the number of labels that were given again after a sheet, and of equal ones.
+
+    The first new label of a task counts, before adjudication. "Cannot tell" differs.
+    """
+    lines = tables.read(
+        f"SELECT g.task, g.value, e.value FROM ({STANDING}) AS g "
+        "JOIN annotation AS e ON e.task = g.task AND e.kind = 'earlier' "
+        f"WHERE g.kind = 'answer' AND g.task IN (SELECT id FROM task WHERE {IS_AGAIN}) "
+        "ORDER BY g.id DESC"
+    )
+    is_equal = {task: value == earlier for task, value, earlier in lines}
+    return len(is_equal), sum(is_equal.values())
+
+
 @final
 class LabelRequests:
     """Part of the ledger that creates and closes labeling tasks."""
@@ -289,6 +313,16 @@ class LabelRequests:
     def find_checkable_rows(self) -> set[int]:
         """Return the rows whose training label may be checked, once and not with an open task."""
         return {row for (row,) in self._tables.read(CHECKABLE)}
+
+    def find_confirmed_rows(self) -> list[int]:
+        """Return the rows whose prediction was confirmed on a sheet, in their order."""
+        lines = self._tables.read(f"{CONFIRMED} ORDER BY q.row")
+        return [row for (row,) in lines]
+
+    def count_again(self) -> int:
+        """Return the number of tasks in which a confirmed label is given again, over all runs."""
+        sql = f"SELECT count(*) FROM task WHERE {IS_AGAIN} AND state <> 'expired'"
+        return int(self._tables.read(sql)[0][0])
 
     def _add_task(
         self, chosen: SelectedRow, *, request: int, run: str, cycle: int, position: int

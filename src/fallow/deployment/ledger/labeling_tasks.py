@@ -27,6 +27,7 @@ class Reasons(TypedDict, total=False):
     the predicting model, "global", "local" or, in a check, "without" the label. ``score`` is the
     query score. ``likeliest`` are class IDs and probabilities that annotators see before they label,
     the likeliest first. ``is_blind``: annotators see no prediction before they label.
+    ``is_again``: an annotator confirmed the label on a sheet, and labels the example again.
     """
 
     predicted: float
@@ -35,6 +36,7 @@ class Reasons(TypedDict, total=False):
     score: float
     likeliest: list[tuple[int, float]]
     is_blind: bool
+    is_again: bool
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, final
 
@@ -24,6 +25,7 @@ from fallow.deployment.ledger.history import HistoryLine, list_history
 from fallow.deployment.ledger.instructions import Instructions
 from fallow.deployment.ledger.label_requests import (
     LabelRequests,
+    count_second_labels,
     load_annotations,
     load_answers,
     load_answers_of,
@@ -300,7 +302,9 @@ class Ledger:
 
     def measure_predictions(self) -> PredictionUse:
         """Return how labels relate to predictions, over all runs and before adjudication."""
-        return measure_predictions(load_predicted_labels(self._tables))
+        use = measure_predictions(load_predicted_labels(self._tables))
+        again, again_agreed = count_second_labels(self._tables)
+        return replace(use, again=again, again_agreed=again_agreed)
 
     def list_history(self) -> list[HistoryLine]:
         """Return all events of all runs, oldest first, for the audit log."""

@@ -26,6 +26,8 @@ SELECT max(s.id) FROM skipped AS s JOIN task AS t ON t.id = s.task
 WHERE t.row = q.row AND t.run = q.run AND s.annotator = ?1
 """
 """Query for the time at which annotator ``?1`` last skipped the row of task ``q``, or NULL."""
+IS_SUSPICIOUS = "json_extract(q.reasons, '$.is_again') IS NULL"
+"""Condition for a check of a label that is suspicious, and not drawn from those of sheets."""
 ALL = -1
 """No limit on the number of lines, in SQLite."""
 PREDICTED = "json_extract(q.reasons, '$.likeliest[0][0]')"
@@ -54,8 +56,11 @@ class WaitingTasks:
         return self._find(f"{WAITING} AND q.row = ?2", annotator, row) is not None
 
     def list_checks(self, annotator: str) -> list[int]:
-        """Return the IDs of suspicious labels to check, the most suspicious first."""
-        sql = f"{WAITING} AND q.is_check ORDER BY q.id"
+        """Return the IDs of suspicious labels to check, the most suspicious first.
+
+        Labels that are given again after a sheet are not suspicious, and look like any other task.
+        """
+        sql = f"{WAITING} AND q.is_check AND {IS_SUSPICIOUS} ORDER BY q.id"
         return [task for (task,) in self._tables.read(sql, annotator)]
 
     def count_guided(self, annotator: str) -> dict[int, int]:

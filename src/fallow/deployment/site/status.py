@@ -58,6 +58,9 @@ class UsedPredictions(TypedDict):
         Count, Field(description="those that equal the likeliest class")
     ]
     confirmed: Annotated[Count, Field(description="predictions confirmed on sheets")]
+    again: Annotated[Count, Field(description="confirmed labels that were given again")]
+    again_agreed: Annotated[Count, Field(description="those that are equal")]
+
     single_seconds: Annotated[
         float | None, Field(description="median seconds per label, one by one, or null")
     ]
