@@ -24,7 +24,13 @@ from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
-from fallow.training.parts.self_training import find_neighbors, has_enough, prepare_examples
+from fallow.training.parts.ridge import LinearHead
+from fallow.training.parts.self_training import (
+    find_neighbors,
+    has_enough,
+    measure_change,
+    prepare_examples,
+)
 from fallow.transport.serialized import SerializingChannel
 from tests.each import each_of
 from tests.training.closed import CLASSES, Hospitals, Rows, hospitals, weights_of
@@ -273,6 +279,12 @@ def test_with_more_labels_five_folds_choose_the_weight(spread: float) -> None:
     assert float(state["unlabeled"]) == pytest.approx(1 - best)
     hits = {weight: (p.argmax(1) == rows.y.numpy()).mean() for weight, p in outputs.items()}
     assert float(state["unlabeled_gain"]) == pytest.approx(hits[best] - hits[1.0])
+
+
+def test_the_model_that_changes_most_decides_on_the_end() -> None:
+    before = LinearHead(torch.zeros(2, 1), torch.zeros(1))
+    after = LinearHead(torch.ones(2, 1), torch.zeros(1))
+    assert measure_change(torch.eye(2), 4, [before, before], [before, after]) == 0.5
 
 
 # -- properties ------------------------------------------------------------------------

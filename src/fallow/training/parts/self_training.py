@@ -437,11 +437,6 @@ def measure_change(
     """Return the largest mean squared change of the outputs of a model, about their means.
 
     root: (D, D), Cholesky factor of the products Σ z z' of ``rows`` examples about their mean.
-
-    >>> before = LinearHead(torch.zeros(2, 1), torch.zeros(1))
-    >>> after = LinearHead(torch.ones(2, 1), torch.zeros(1))
-    >>> measure_change(torch.eye(2), 4, [before, before], [before, after])
-    0.5
     """
     changed = stack_heads(after)["weight"] - stack_heads(before)["weight"]  # (S, D, C)
     outputs = root.T @ changed.permute(1, 0, 2).flatten(1)
