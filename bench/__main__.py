@@ -42,6 +42,7 @@ RACES: Mapping[str, str] = {
     "closed-form-left-out": "closed_form",
     "closed-form-classes": "closed_form",
     "closed-form-cycle": "closed_form",
+    "boosted-trees": "closed_form",
     "convolution": "encoders",
     "fourier": "encoders",
     "hashed-text": "encoders",

@@ -25,6 +25,7 @@ from fallow.settings.config import config_from
 
 KEYS = {"name", "reference", "ratio", "bar", "outputs_equal"}
 DOES_MORE = {
+    "boosted-trees",
     "own-table",
     "own-table-polars",
     "own-table-parquet",
@@ -228,9 +229,10 @@ def test_a_row_names_outputs_that_differ() -> None:
         "closed-form-left-out",
         "closed-form-classes",
         "closed-form-cycle",
+        "boosted-trees",
     ],
 )
-def test_the_closed_form_is_that_of_the_rows_of_all_sites(name: str) -> None:
+def test_a_model_from_sums_is_that_of_the_rows_of_all_sites(name: str) -> None:
     assert entry(name).run(is_quick=True).outputs_equal
 
 

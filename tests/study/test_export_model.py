@@ -48,14 +48,14 @@ def run_on_digits(**settings: Any) -> tuple[fl.Run, np.ndarray]:
     return fl.run(digits, "random", **{**SETTINGS, **settings}), digits.x_test.numpy()
 
 
-def run_on_cells_that_are_empty() -> tuple[fl.Run, np.ndarray]:
+def run_on_cells_that_are_empty(**settings: Any) -> tuple[fl.Run, np.ndarray]:
     import pandas as pd
 
     rng = np.random.default_rng(2)
     table = pd.DataFrame(rng.normal(size=(120, 3)), columns=["a", "b", "c"])
     table["y"] = np.where(table["a"] + table["b"] > 0, "yes", "no")
     table.loc[::7, "b"] = np.nan
-    run = fl.run(fl.from_frame(table, label="y"), "random", **SETTINGS)
+    run = fl.run(fl.from_frame(table, label="y"), "random", **{**SETTINGS, **settings})
     x = rng.normal(size=(20, run.saved["example_spec"]["shape"][0]))
     x[:, 3:] = 0  # indicators of empty cells
     x[::4, 1] = np.nan
@@ -80,6 +80,9 @@ CASES: dict[str, Callable[[], tuple[fl.Run, np.ndarray]]] = {
     "own encoder module": lambda: run_on_digits(encoder=nn.Conv2d(1, 2, 3)),
     "own module": lambda: run_on_digits(model=TwoConvolutions(), rounds=2),
     "table with empty cells": run_on_cells_that_are_empty,
+    "trees": lambda: run_on_cells_that_are_empty(
+        training=fl.BoostedTrees(stages=3), initial=0.5
+    ),
 }
 
 
