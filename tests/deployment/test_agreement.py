@@ -161,6 +161,12 @@ def test_init_compares_numbers_with_values_and_names_the_width_that_keeps_them_b
     assert describe_planned(agreed("training=fedavg", "initial=18")) == []
 
 
+def test_init_shows_a_small_number_of_labels_that_the_agreement_states() -> None:
+    settings = ("training=closed-form:shown=parts:reveal=head", "initial=4", "budget=4")
+    (line,) = describe_planned(agreed(*settings, "encoder=identity"))
+    assert "compared with 4 labeled examples of 3 values (12 values)" in line
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [

@@ -256,7 +256,7 @@ def test_a_labeling_tool_of_a_distribution_writes_tasks_and_reads_labels(
         )
     file = tmp_path / "slips.txt"
     assert (
-        "wrote 1 labeling task"
+        "Wrote 1 labeling task"
         in command("export", site.path, file, "--tool", "slips").output
     )
     assert file.read_text() == "no/yes\np0: ?\n"

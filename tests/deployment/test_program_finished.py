@@ -206,7 +206,7 @@ def test_after_the_end_labels_are_exported(finished: Federation, tmp_path: Path)
     out = tmp_path / "labels.csv"
     site = finished.folder / "basel"
     done = CliRunner().invoke(build_app(), ["site", "export", str(site), str(out)])
-    assert done.exit_code == 0 and f"wrote 7 labels to {out}" in done.output.replace(
+    assert done.exit_code == 0 and f"Wrote 7 labels to {out}" in done.output.replace(
         "\n", ""
     )
     lines = list(csv.DictReader(out.read_text().splitlines()))

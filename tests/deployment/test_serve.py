@@ -372,7 +372,7 @@ def test_status_tells_what_waits_what_was_sent_and_what_runs(tmp_path: Path) -> 
 
 def test_labels_go_out_and_come_in_by_files(tmp_path: Path) -> None:
     folder = north(tmp_path)
-    assert "wrote 0 labeling tasks" in run_site_command(
+    assert "Wrote 0 labeling tasks" in run_site_command(
         "export", folder.path, tmp_path / "ask.csv"
     )
     bad = tmp_path / "given.csv"

@@ -332,7 +332,7 @@ def test_the_commands_say_what_is_missing(allowed: Path, fallow: Command) -> Non
     json = fallow("site", "export", site_folder, "ask.csv", "--tool", "label-studio").says()
     assert json.startswith("ask.csv does not end in .json")
     ended = fallow("site", "export", site_folder, "ask.zip", "--tool", "cvat")
-    assert "wrote 0 labeling tasks to ask.zip, and ask.labels.json for the" in ended.out
+    assert "Wrote 0 labeling tasks to ask.zip, and ask.labels.json for the" in ended.out
 
 
 def test_a_site_that_does_not_allow_the_distribution_does_not_load_it(

@@ -52,7 +52,7 @@ def write(
     entries = "1 entry" if result["entries"] == 1 else f"{result['entries']} entries"
     party = name_party(result["role"], result["party"])
     lines = [
-        f"wrote {entries} of {party}: {path / PAGE}",
+        f"Wrote {entries} of {party}: {path / PAGE}",
         f"To verify it elsewhere, send the folder {path} and run: "
         f"fallow audit verify {path.name} --key {KEYS[result['role']]}",
     ]

@@ -589,7 +589,7 @@ def export(
         more = write_with(writer, file, tasks)[1:]
     exported = Exported(str(file), kind, len(entries), tuple(map(str, more)))
     noun = kind.removesuffix("s")
-    line = f"wrote {count_noun(exported.count, noun)} to {exported.file}"
+    line = f"Wrote {count_noun(exported.count, noun)} to {exported.file}"
     if more:
         line += f", and {', '.join(exported.more)} for the labeling tool"
     opt.tell([line], exported, quiet=quiet, as_json=as_json)

@@ -117,7 +117,7 @@ def describe_status(status: SiteStatus, folder: Path) -> list[str]:
         noise += f"; δ: {status['delta']:g} of {status['delta_limit']:g}"
     sent = []
     if status["exposure"]["numbers"]:
-        sent.append(f"sent: {describe_exposure(status['exposure'])}")
+        sent.append(f"sent: {describe_exposure(status['exposure'], hides_small=False)}")
     return [
         f"site {status['site']} of study {status['study']} (digest {status['digest'][:12]})",
         f"process: {describe_process(status, folder)}",

@@ -278,8 +278,11 @@ def count_at_once(exposure: Exposure) -> int:
     return exposure["largest"] // exposure["values"]
 
 
-def describe_exposure(exposure: Exposure) -> str:
+def describe_exposure(exposure: Exposure, hides_small: bool = True) -> str:
     """Describe what was sent, and whether examples can be computed from it.
+
+    ``hides_small`` writes small numbers of labeled examples as <5.  It is false where the site's
+    own screen or the agreement shows them.
 
     >>> describe_exposure({"numbers": 999, "largest": 117, "rows": 24, "values": 13})
     '999 exact numbers, compared with 24 labeled examples of 13 values (312 values): examples can be
@@ -292,7 +295,7 @@ def describe_exposure(exposure: Exposure) -> str:
     values = exposure["values"]
     sent = f"{exposure['numbers']:,} exact numbers, compared with"
     compared = f"{rows:,} labeled examples of {values:,} values ({rows * values:,} values)"
-    if is_small(rows):
+    if hides_small and is_small(rows):
         compared = f"{show_count(rows)} labeled examples of {values:,} values"
     if not rows:  # not known yet
         compared = f"labeled examples of {values:,} values each"

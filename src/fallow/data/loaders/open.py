@@ -716,7 +716,8 @@ def _warn_of_two_labels(rows: _Rows, copies: Copies) -> list[Finding]:
     if rows.ids is not None:
         names = f"{rows.ids[pair[0]]} and {rows.ids[pair[1]]}"
     are = "example is" if len(at) == 1 else "examples are"
-    sentence = f"{len(at):,} {are} equal to another one with another label: {names}"
+    named = f": {names}" if len(at) == 1 else f", such as {names}"
+    sentence = f"{len(at):,} {are} equal to another one with another label{named}"
     return [Finding("warning", sentence, "correct their labels", is_doubtful=is_table)]
 
 

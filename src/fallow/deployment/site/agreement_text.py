@@ -266,7 +266,7 @@ def describe_planned(agreement: Agreement) -> list[str]:
         rows=rows,
         values=count_values(agreement.schema.features, agreement.schema.shape),
     )
-    line = f"Each end of labeling sends {describe_exposure(sent)}"
+    line = f"Each end of labeling sends {describe_exposure(sent, hides_small=False)}"
     if not rows or can_be_read(sent):
         enough = count_at_once(sent) + 1
         line += f"; there are fewer numbers than values from {enough:,} new labels on"
