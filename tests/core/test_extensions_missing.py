@@ -35,9 +35,9 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_name_of_an_integration_says_what_to_install(
     name: str, use: Callable[[str], object]
 ) -> None:
-    with pytest.raises(ValueError, match="is not installed; install it with") as error:
+    with pytest.raises(ValueError, match="is not installed; install its wheel") as error:
         use(name)
-    assert str(error.value).endswith(f"pip install '{ENCODERS[name]}'")
+    assert str(error.value).endswith(f"pip install './integrations/{ENCODERS[name]}'")
 
 
 def test_a_configuration_with_such_a_name_can_be_read() -> None:
@@ -51,5 +51,5 @@ def test_a_dataset_of_the_papers_says_what_to_install(name: str) -> None:
         ValueError, match=f"the dataset '{name}' needs the package"
     ) as error:
         load(name)
-    assert str(error.value).endswith("install it with: pip install fallow-papers")
+    assert str(error.value).endswith("in a clone: pip install ./studies/fallow-papers")
     assert name not in [entry.name for entry in list_entries()]

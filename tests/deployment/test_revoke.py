@@ -291,8 +291,9 @@ def test_the_command_says_where_the_study_needs_the_site(command: RunCommand) ->
 def test_an_unknown_site_and_one_without_keys_cannot_be_revoked(
     command: RunCommand,
 ) -> None:
-    message = "'sout' is not a site of this study; its sites are north, south; did you mean 'south'"
-    refused(command(*REVOKE, "sout"), message)
+    unknown = "'{}' is not a site of this study; {}"
+    refused(command(*REVOKE, "sout"), unknown.format("sout", "did you mean 'south'?"))
+    refused(command(*REVOKE, "basel"), unknown.format("basel", "known: north, south"))
     refused(command(*REVOKE, "south"), "south is not admitted, so it has no key to revoke")
     assert CoordinatorFolder.open("study").revoked == frozenset()
 

@@ -525,7 +525,7 @@ def import_(
     if taken.refused and not partial:
         raise ValueError(
             f"{count_noun(len(taken.refused), noun)} of {file} cannot be imported, so nothing {was} "
-            "imported; correct them, or use --partial to import the other lines"
+            f"imported; correct the {noun}s above, or use --partial to import the others"
         )
     print_lines(
         console,

@@ -148,9 +148,11 @@ def explain_missing(kind: ClassKind, name: str) -> str | None:
     """Return how to install the integration of Fallow that has this name, or None."""
     for official, distribution in OFFICIAL.get(kind.group or "", {}).items():
         if fold_name(official) == fold_name(name):
+            folder = "studies" if distribution == "fallow-papers" else "integrations"
+            path = shlex.quote(f"./{folder}/{distribution}")
             return (
                 f"the {kind.what} {name!r} needs the package {distribution}, which is not "
-                f"installed; install it with: pip install {shlex.quote(distribution)}"
+                f"installed; install its wheel, or in a clone: pip install {path}"
             )
     return None
 

@@ -544,11 +544,7 @@ class CoordinatorFolder:
         A running coordinator reads the file within two seconds. Raises ValueError for a site that is
         unknown or not admitted.
         """
-        require_known(
-            site,
-            self.agreement.sites,
-            f"{site!r} is not a site of this study; its sites are {', '.join(self.agreement.sites)}",
-        )
+        require_known(site, self.agreement.sites, f"{site!r} is not a site of this study")
         with only_one(self.path / "sites.lock"):
             known = self.admitted
             if site not in known:
