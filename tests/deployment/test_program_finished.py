@@ -221,7 +221,7 @@ def test_the_card_says_what_the_model_was_trained_on(finished: Federation) -> No
         INTENDED,
         "Labels of basel: 7",
         "entropy",
-        "- Sums are exact: no statement: published attacks",
+        "- Sums are exact: no guarantee; published attacks",
         "of davos:",
     ):
         assert fact in card

@@ -15,7 +15,7 @@ PROMISES: Mapping[Promise, str] = {
     "sent, labeled or not; for tables this takes seconds",
     "noisy": "(epsilon, delta)-differential privacy, as stated; the only protection of rows against "
     "the coordinator",
-    "gradient": "no statement: published attacks read single rows from updates and models, and exact "
+    "gradient": "no guarantee; published attacks read single rows from updates and models, and exact "
     "sums beside them can be rows",
 }
 """Statements about rows, by how sums are sent, and for models trained by gradient steps."""
