@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fallow.cli import options as opt
+from fallow.core.wording import join_disclosures
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -322,7 +323,7 @@ def _cell(column: str, value: object) -> str:
         case tuple() if column == "shape":
             return "x".join(str(size) for size in value)
         case Mapping() if column == "reveals":
-            text = "; ".join(dict.fromkeys(value.values()))
+            text = join_disclosures(value)
         case Mapping():
             from fallow.settings.fields import list_parameters
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 def compose(text: str) -> str:
@@ -83,6 +83,23 @@ def round_up(count: int) -> int:
 def is_small(count: float) -> bool:
     """Return whether a number of examples, and a score over these, is not shown."""
     return 0 < count < SMALL
+
+
+def join_disclosures(disclosures: Mapping[str, str]) -> str:
+    """Join different disclosures; "nothing" is omitted beside others.
+
+    disclosures: client function -> what its reply discloses.
+
+    >>> join_disclosures(
+    ...     {"count": "labels per class", "take": "nothing", "again": "labels per class"}
+    ... )
+    'labels per class'
+    >>> join_disclosures({"take": "nothing"})
+    'nothing'
+    """
+    different = list(dict.fromkeys(disclosures.values()))
+    some = [disclosure for disclosure in different if disclosure != "nothing"]
+    return "; ".join(some or different)
 
 
 def was_or_were(number: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from fallow.core.limits import Conflict, Limits, PositiveFinite, check_limits
 from fallow.core.optional import import_privacy
 from fallow.core.suggestions import explain_constructor
-from fallow.core.wording import join_words
+from fallow.core.wording import join_disclosures, join_words
 from fallow.privacy.ledger import add_up, as_written
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def noise_refusal(name: str, contract: Contract) -> str | None:
             f"{name.partition(':')[0]}:{contract.delta_field}=1e-5, to add noise to "
             "them, or leave privacy.epsilon out"
         )
-    replies = "; ".join(dict.fromkeys(contract.disclosures.values()))
+    replies = join_disclosures(contract.disclosures)
     return (
         f"{name} does not support local privacy (privacy.epsilon), because noise "
         f"would change or miss the content of its replies: {replies}; choose another "
@@ -164,7 +164,7 @@ def masks_refusal(name: str, contract: Contract) -> str | None:
     """Return why an algorithm does not support secure aggregation; None if it does."""
     if contract.secure_sum:
         return None
-    aggregates = "; ".join(dict.fromkeys(contract.disclosures.values()))
+    aggregates = join_disclosures(contract.disclosures)
     return (
         f"{name} does not support secure aggregation (privacy.secure_sum), because "
         f"its server side reads replies of single sites: {aggregates}; choose "
