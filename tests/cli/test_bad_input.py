@@ -355,6 +355,15 @@ def test_a_damaged_file_stops_its_run_and_leaves_the_others(
     assert contents(run.parent.parent / "random") == other
 
 
+def test_a_missing_package_of_clusters_leaves_no_study_that_blocks_the_folder(
+    fallow: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    output = fallow("compare", "tiny.toml", "--cluster", "tcp://a:1", "--out", "study")
+    assert "a cluster needs the package fallow-core[cluster]" in output.says()
+    assert not (folder / "study").exists()
+
+
 @pytest.mark.long
 def test_the_way_out_of_damage_is_a_way_out(
     fallow: Command, folder: Path, done: Path

@@ -250,7 +250,7 @@ def _study(
     from fallow.report.own_data import SHEET
     from fallow.report.sheet import write_sheet
     from fallow.study.callbacks import CallbackList, load_tracker
-    from fallow.study.cluster import run_on_cluster
+    from fallow.study.cluster import import_distributed, run_on_cluster
     from fallow.study.estimate import estimate
     from fallow.study.preparation import (
         describe_prepared,
@@ -265,6 +265,8 @@ def _study(
     console = opt.console(quiet=options.quiet or options.as_json)
     # first, since a package may be missing
     check_full_install("a study")
+    if options.cluster is not None:
+        import_distributed()
     trackers = [load_tracker(name, setup.out) for name in dict.fromkeys(options.track)]
     usual = list(usual or setup.config.strategies)
     strategies: Sequence[str] = usual

@@ -23,6 +23,8 @@ from fallow.study.study import assign_runs, is_from_python, limit_threads, run_a
 from fallow.study.study_run import Failure, Setup, StudyRun
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from distributed import Client, Future
 
 PATIENCE = 20  # timeout of the scheduler in seconds
@@ -53,7 +55,7 @@ def run_on_cluster(
             "a study with data or classes from a program cannot run on a cluster; name "
             "its data and its classes in an experiment configuration"
         )
-    distributed = import_optional("distributed", "fallow-core[cluster]", "a cluster")
+    distributed = import_distributed()
     try:
         client: Client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -76,6 +78,11 @@ def run_on_cluster(
         except KeyboardInterrupt:
             client.cancel(list(futures))
             raise
+
+
+def import_distributed() -> ModuleType:
+    """Return the package of Dask clusters, or raise ValueError with what to install."""
+    return import_optional("distributed", "fallow-core[cluster]", "a cluster")
 
 
 def _check_workers(client: Client, out: Path) -> int:
