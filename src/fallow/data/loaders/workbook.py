@@ -415,9 +415,9 @@ def _choose_sheet(path: Path, names: Sequence[str], sheet: str | None) -> str:
     if sheet is None:
         return names[0]
     if sheet not in names:
+        known = f"its sheets are {join_some(list(names))}"
         raise ValueError(
-            f"{path.name} has no sheet {sheet!r}{nearest(sheet, list(names))}; its sheets are "
-            f"{join_some(list(names))}"
+            f"{path.name} has no sheet {sheet!r}{nearest(sheet, list(names), known)}"
         )
     return sheet
 
