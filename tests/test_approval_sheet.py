@@ -14,6 +14,7 @@ from fallow.deployment.site.attack import FILE as ATTACK
 from fallow.deployment.site.host import FEATURES
 from fallow.deployment.site.refusals import LOG
 from fallow.measurements.meter import Exposure, describe_exposure
+from fallow.report.own_data import SHEET as DATA
 from fallow.transport.address import EVERYWHERE
 from fallow.transport.kinds import Https
 from fallow_nvflare import NVFlare
@@ -55,7 +56,7 @@ def test_the_ports_are_those_of_the_code() -> None:
 def test_all_that_a_site_writes_is_listed(tmp_path: Path) -> None:
     site = make_site(tmp_path)
     listed = set(re.findall(r"`([\w.-]+)/?`", section("Storage")))
-    assert {LOG, "releases.log", FEATURES, ATTACK, "live.json"} <= listed
+    assert {LOG, "releases.log", FEATURES, ATTACK, "live.json", DATA, "audit"} <= listed
     written = {file.name for file in site.path.iterdir()}
     assert {
         name for name in written if not name.endswith((".lock", "-wal", "-shm"))
