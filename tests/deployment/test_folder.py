@@ -92,7 +92,7 @@ def test_an_attempt_that_failed_halfway_goes_on_with_its_keys(tmp_path: Path) ->
     [
         ({"name": "west"}, "'west' is not a site of .*; its sites are north, south"),
         ({"address": "coordinator"}, "give host:port"),
-        ({"annotators": 0}, "must be a whole number, 1 or more"),
+        ({"annotators": 0}, "must be a whole number, at least 1"),
         ({"limit": -1}, "it must be a whole number, 0 or more"),
         ({"epsilon": 0.0}, "it must be a finite number above 0"),
         ({"data": "nowhere.csv"}, "there is no file"),

@@ -96,7 +96,7 @@ def keep_last(words: Sequence[str]) -> list[str]:
         ),
         (
             (*SITE, "--annotators", "0"),
-            "labels.annotators is 0; it must be a whole number, 1 or more",
+            "labels.annotators is 0; it must be a whole number, at least 1",
         ),
         (
             (*SITE, "--epsilon", "inf"),

@@ -20,7 +20,7 @@ from typing import (
     get_type_hints,
 )
 
-from fallow.core.limits import Limits
+from fallow.core.limits import BOUNDS, Limits
 from fallow.core.wording import join_words
 
 PLAIN: Mapping[str, str] = {
@@ -41,13 +41,6 @@ LISTS = (tuple, list, Sequence)
 TABLES = (dict, Mapping)
 UNIONS = (typing.Union, types.UnionType)
 WRAPPERS = (Required, NotRequired)
-BOUNDS: Mapping[str, str] = {
-    "ge": "{} or more",
-    "gt": "above {}",
-    "le": "at most {}",
-    "lt": "below {}",
-}
-"""Conditions of numbers, by their names in pydantic."""
 LARGEST = 2**53
 """Largest whole number in a record."""
 LONGEST = 80  # maximum characters of a quoted value
@@ -118,12 +111,14 @@ def _describe_bounds(condition: object) -> list[str]:
     """Describe the bounds of a number; those of all numbers that can be stored are left out."""
     if isinstance(condition, Limits):
         return [condition.describe()]
-    bounds: list[str] = []
-    for name, words in BOUNDS.items():
+    bounds: dict[str, Any] = {}
+    for name in BOUNDS:
         bound = getattr(condition, name, None)
         if bound is not None and abs(bound) != LARGEST:
-            bounds.append(words.format(bound))
-    return bounds
+            bounds[name] = bound
+    if not bounds:
+        return []
+    return [Limits(**bounds).describe()]
 
 
 def _describe_many(hint: Any) -> str:
