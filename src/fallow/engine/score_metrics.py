@@ -377,12 +377,12 @@ class ValueWithInterval:
     high: float | None
 
 
-def resample(counts: Floats, seed: int = 0) -> Floats:
+def resample(counts: Floats) -> Floats:
     """Return bootstrap replicates of histograms: examples drawn with replacement.
 
     counts: (C, 2, 2, BINS) -> (REPLICATES, C, 2, 2, BINS).  Classes are drawn independently.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     flat = counts.reshape(len(counts), -1)
     replicates = np.zeros((REPLICATES, *flat.shape))
     for c, cells in enumerate(flat):

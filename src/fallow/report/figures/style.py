@@ -64,6 +64,9 @@ larger in a narrower figure: 9 points are 8.7 pixels on a screen of 390.
 
 POINTS_PER_INCH = 72
 
+NAME_SIZE = 9
+"""Font size of the names of lines, in points."""
+
 MARKED = 20
 """Approximate maximum number of markers on a line of many points."""
 
@@ -372,9 +375,7 @@ def plain_number(value: float) -> str:
     return f"{sign}{int(whole):,}{point}{decimals}"
 
 
-def name_ends(
-    axes: Axes, ends: Sequence[tuple[str, float, float, str]], size: float = 9
-) -> None:
+def name_ends(axes: Axes, ends: Sequence[tuple[str, float, float, str]]) -> None:
     """Write the name of each line at its right end, without overlap.
 
     Each entry is (name, x, y, color). A name is at the edge if its line leaves the figure.
@@ -396,7 +397,7 @@ def name_ends(
 
     inches = axes.figure.get_window_extent().height / axes.figure.dpi
     points = AXES_SHARE * POINTS_PER_INCH * inches
-    gap = (high - low) * (size + 3) / points
+    gap = (high - low) * (NAME_SIZE + 3) / points
     right = max(x for _, x, _, _ in ends)
     for (name, _, _, color), height in zip(ends, space_out(heights, gap, low), strict=True):
         axes.annotate(
@@ -406,7 +407,7 @@ def name_ends(
             textcoords="offset points",
             va="center",
             color=color,
-            fontsize=size,
+            fontsize=NAME_SIZE,
             annotation_clip=False,
         )
 
