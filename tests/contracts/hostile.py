@@ -39,6 +39,7 @@ from fallow.deployment.annotator_values import (
     Deadline,
     EndedTasks,
     Hits,
+    LabelHits,
     NewTasks,
     Progress,
     Registration,
@@ -366,6 +367,14 @@ def _(reply: Progress, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
     return {
         "more answers than tasks": {"open": 1},
         "more tasks than rows": {"asked": LARGE},
+    }
+
+
+@change_reply.register
+def _(reply: LabelHits, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    return {
+        "more right than known answers": {"label_hits": valid["label_rows"] + 1},
+        "more answers than rows": {"label_rows": valid["label_rows"] + valid["rows"] + 1},
     }
 
 

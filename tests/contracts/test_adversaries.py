@@ -92,6 +92,7 @@ METHODS += [
     *(Annotators(schema="digest"), Annotators(secure_sum=True), Annotators(classes=False)),
     *(
         Annotators(schema="digest", measurements=(Metrics(("auroc",)),)),
+        Annotators(schema="digest", n_labels=2),
         Annotators(classes=False, measurements=(Metrics(("mae",), True),)),
         Annotators(schema="digest", sends_agreement=True),
         Annotators(schema="digest", sends_predictions=True),

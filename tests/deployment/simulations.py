@@ -152,7 +152,6 @@ def photos(sites: tuple[str, ...] = NAMES[:3], per_site: int = 20) -> Dataset:
 
 def schema_for(data: Dataset) -> Schema:
     task = data.task
-    assert task != "multilabel"
     if not data.columns:
         return Schema("arrays", task, "y", data.classes, (), tuple(data.x.shape[1:]))
     if data.missing is not None:
@@ -164,7 +163,8 @@ def schema_for(data: Dataset) -> Schema:
         )
         return Schema("table", task, "y", data.classes, ward_columns, (8,))
     columns = tuple(Column(name, "mg") for name in data.columns)
-    return Schema("table", task, "y", data.classes, columns, (len(columns),))
+    width = (len(columns),)
+    return Schema("table", task, "y", data.classes, columns, width, labels=data.labels)
 
 
 @dataclass
@@ -362,7 +362,9 @@ def _site(folder: Path, data: Dataset, name: str, labeled: int) -> SiteFolder:
             names = [column.name for column in schema_for(data).columns]
             lines.writerow([*names, "y"])
             for i, row in enumerate(at):
-                word = data.classes[int(y[row])] if data.classes else repr(float(y[row]))
+                word = repr(float(y[row]))
+                if schema_for(data).outcomes:
+                    word = schema_for(data).words(float(y[row]))
                 lines.writerow([*_cells(data, x[row]), word if i < known else ""])
     return SiteFolder.create(
         folder / name,

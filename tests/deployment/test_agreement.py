@@ -172,11 +172,6 @@ def test_init_shows_a_small_number_of_labels_that_the_agreement_states() -> None
     [
         ("cycles = 1", "cylces = 1", "cylces is not a setting; did you mean 'cycles'"),
         ("cycles = 1", "flip = 1", "wrong labels are for simulations"),
-        (
-            "cycles = 1",
-            'labels = ["a", "b"]',
-            "2 labels of an example, of which real sites",
-        ),
         ("seed = 0", "sead = 0", "federation.sead is not a setting"),
         ("seed = 0", "seed = true", "federation.seed is True; it must be a whole number"),
         ("[federation]", "[federal]", "no section [federation]"),

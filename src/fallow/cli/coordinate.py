@@ -193,10 +193,11 @@ def _write_sheet(example: Path, schema: Schema, ids: str, page: Path) -> str:
     try:
         dataset = open_dataset(
             example,
-            label=schema.label if is_table else None,
+            label=schema.label if is_table and not schema.labels else None,
+            labels=schema.labels,
             id=ids if is_table and ids != "id" else None,
             columns=[column.name for column in schema.columns],
-            task=schema.task if is_table else "auto",
+            task=schema.task if is_table and schema.task != "multilabel" else "auto",
             classes=schema.classes,
             physical_range=schema.physical_range,
         )

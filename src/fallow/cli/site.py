@@ -585,6 +585,11 @@ def export(
     if writer is None:
         write_lines(file, entries)
     else:
+        if schema.labels:
+            raise ValueError(
+                "labeling tools receive one label of an example, and this study has several; omit "
+                "--tool, for a table with the column label"
+            )
         tasks = LabelingTasks(entries, schema.classes, _open_images(result))
         more = write_with(writer, file, tasks)[1:]
     exported = Exported(str(file), kind, len(entries), tuple(map(str, more)))

@@ -44,6 +44,15 @@ def write_answers(answers: Tensor) -> Tensor:
     return numbers.masked_fill(is_unknown, NO_ANSWER)
 
 
+def predict_answers(log_odds: Tensor) -> Tensor:
+    """Return the number of the likeliest answers of each example, (n,), from log-odds (n, L).
+
+    >>> predict_answers(torch.tensor([[2.0, -1.0], [-1.0, 3.0]]))
+    tensor([1, 3])
+    """
+    return write_answers((log_odds > 0).double())
+
+
 def read_answers(numbers: Tensor, n_labels: int) -> Tensor:
     """Return the answers (..., L) of numbers (...): 0, 1 or NaN for unknown, in float64.
 

@@ -44,7 +44,11 @@ from fallow.settings.config import (
 )
 from fallow.settings.spec import Spec
 from fallow.settings.sums import find_promise
-from fallow.settings.training_defaults import REGRESSION, complete_from
+from fallow.settings.training_defaults import (
+    REGRESSION,
+    choose_training,
+    complete_from,
+)
 from fallow.storage.received import decode_text, read_named
 from fallow.transport.factory import TransportFactory
 from fallow.transport.kinds import USUAL, check_transport, find_factory
@@ -172,7 +176,12 @@ class Agreement:
                 f"schema.classes is {list(self.schema.classes)}, and training "
                 f"{self.config.training} needs two classes; name them, or set training=none"
             )
-        self.plan.check_study(self.config, len(self.schema.classes), is_trained=is_trained)
+        self.plan.check_study(
+            self.config,
+            len(self.schema.classes),
+            n_labels=len(self.schema.labels),
+            is_trained=is_trained,
+        )
         least = 1
         if self.config.privacy.secure_sum:
             least = SMALLEST
@@ -444,11 +453,6 @@ def at_sites(
         raise ValueError(
             f"flip is {config.flip}, but wrong labels are for simulations only; set flip=0"
         )
-    if config.labels:
-        raise ValueError(
-            f"labels names {len(config.labels)} labels of an example, of which real sites support "
-            "one; set label, or use a simulation"
-        )
     if DISCLOSURE in config.measure:
         raise ValueError(
             "measure lists 'disclosure', which compares with the true examples "
@@ -472,17 +476,18 @@ def at_sites(
     return replace(
         config,
         privacy=privacy,
-        training=_name_revealed(config.training),
+        training=_name_revealed(choose_training(config.training, schema.task)),
         encoder=encoder,
         name=name,
         title=title,
         training_config=training_config,
         data=name,
         label=None,
+        labels=(),
         site=None,
         group=None,
         pages=DEFAULTS.pages,
-        task=schema.task,
+        task="auto" if schema.task == "multilabel" else schema.task,
         rows=None,
         test_rows=None,
         resplit=False,

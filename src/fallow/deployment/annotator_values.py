@@ -248,6 +248,38 @@ class Hits(Composite):
 
 @final
 @dataclass(frozen=True)
+class LabelHits(Composite):
+    """Test examples, and known and right answers to each of several labels.
+
+    n_labels: their number.  measurements: those whose sums are sent beside them.
+    """
+
+    n_labels: int
+    measurements: Measurements = ()
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        fields: dict[str, Kind] = {
+            "rows": Count(of="rows"),
+            "label_rows": Count(self.n_labels),
+            "label_hits": Count(self.n_labels),
+        }
+        return _add_sums(fields, self.measurements)
+
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
+        why = _find_other_tests(parts, known)
+        if why is not None:
+            return why
+        for part, whole in (("label_hits", "label_rows"), ("label_rows", "rows")):
+            if bool((parts[part] > parts[whole] + known.room).any()):
+                return (
+                    f"{part} is {_describe(parts[part])}, and {whole} is "
+                    f"{_describe(parts[whole])}"
+                )
+        return _find_impossible_sums(self.measurements, parts, known)
+
+
+@final
+@dataclass(frozen=True)
 class SquaredErrors(Composite):
     """Number of test examples and the sum of squared errors.
 

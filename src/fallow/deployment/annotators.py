@@ -16,6 +16,7 @@ from fallow.core.contract import Contract
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.load_options import KnownMarks
 from fallow.core.methods import LABEL_RANKS, FinalTraining
+from fallow.core.multilabel import predict_answers
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import State, Values
@@ -28,6 +29,7 @@ from fallow.deployment.annotator_values import (
     Deadline,
     EndedTasks,
     Hits,
+    LabelHits,
     NewTasks,
     Progress,
     Registration,
@@ -39,7 +41,7 @@ from fallow.deployment.ledger.instructions import sum_replies
 from fallow.deployment.ledger.label_requests import SelectedRow, TaskLimits
 from fallow.deployment.ledger.labeling_tasks import LabelProgress, Reasons
 from fallow.deployment.model_card import CardFacts, write_card
-from fallow.deployment.test_counts import count_hits, sum_errors
+from fallow.deployment.test_counts import count_hits, count_right, sum_errors
 from fallow.experiment.encoding import add_encoder, find_dims
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.measuring import (
@@ -80,6 +82,8 @@ SCORES = {
     False: "number of test examples and the sum of squared errors",
 }
 """Disclosure of test scores, for classification (True) and regression."""
+SCORES_OF_LABELS = "numbers of test examples, and of known and right answers to each label"
+"""Disclosure of test scores for several labels per example."""
 REGISTERED = {
     has_cases: f"numbers of examples, {rows}labels and test examples, its version and a public key"
     for has_cases, rows in ((False, ""), (True, "their rows, "))
@@ -137,11 +141,11 @@ class Annotators:
     The client functions run at a site like those of an algorithm, with a `LabelingView` as view.
     The number of requested and labeled examples is disclosed without noise, but not which examples,
     and no counts per class. With ``secure_sum``, scores are disclosed as aggregates only.
-    ``classes`` is false for regression. ``schema`` is the schema hash that a site must report, and
-    ``code`` the fingerprint of the agreed distributions, or "" without any.
-    ``sends_agreement``: sites send the agreement of their annotators. ``sends_predictions``: they
-    send how many labels equal predictions. ``measurements``: those of the
-    outputs for test examples.
+    ``classes`` is false for other tasks, and ``n_labels`` is the number of several labels.
+    ``schema`` is the schema hash that a site must report, and ``code`` the fingerprint of the
+    agreed distributions, or "" without any. ``sends_agreement``: sites send the agreement of their
+    annotators. ``sends_predictions``: they send how many labels equal predictions.
+    ``measurements``: those of the outputs for test examples.
     """
 
     secure_sum: bool = False
@@ -152,6 +156,7 @@ class Annotators:
     sends_predictions: bool = False
     measurements: Measurements = ()
     has_cases: bool = False
+    n_labels: int = 0
 
     contract: ClassVar[Contract] = Contract(
         title="Annotators and scores",
@@ -163,7 +168,8 @@ class Annotators:
     def scores(self) -> str:
         """Disclosure of test scores."""
         sums = [item.disclosure for item in self.measurements if item.sums]
-        return "; ".join([SCORES[self.classes], *sums])
+        counts = SCORES_OF_LABELS if self.n_labels else SCORES[self.classes]
+        return "; ".join([counts, *sums])
 
     @property
     def ended_tasks(self) -> str:
@@ -176,8 +182,10 @@ class Annotators:
         return disclosure
 
     @property
-    def returned_scores(self) -> Hits | SquaredErrors:
+    def returned_scores(self) -> Hits | LabelHits | SquaredErrors:
         """Declaration of test scores."""
+        if self.n_labels:
+            return LabelHits(self.n_labels, self.measurements)
         if self.classes:
             return Hits(self.measurements)
         return SquaredErrors(self.measurements)
@@ -307,14 +315,17 @@ class Annotators:
         """
         retained = scores_retained(at.agreement.config, at.site.parts.methods, at.key.round)
         outputs = self._outputs(at, _find_used(at, common, retained))
-        if at.site.parts.classes:
+        if self.n_labels:
+            true = at.y.long()
+            counts = count_right(outputs, true, self.n_labels)
+        elif at.site.parts.classes:
             true = at.y.long()
             counts = count_hits(outputs.argmax(1), true, at.site.parts.classes)
         else:
             true = at.y
             outputs = in_units(outputs.squeeze(1), at.site.memory.get("targets"))
             counts = sum_errors(outputs, true)
-        examples = ScoredExamples(outputs, true)
+        examples = ScoredExamples(outputs, true, self.n_labels)
         return counts | measure_examples(self.measurements, examples)
 
     @client.keep(
@@ -386,7 +397,15 @@ class Annotators:
         """Add scores on all test examples of the site, which are only in its own model card."""
         outputs = self._outputs(at, used)
         n_classes = at.site.parts.classes
-        if n_classes:
+        if self.n_labels:
+            true = at.y.long()
+            counts = count_right(outputs, true, self.n_labels)
+            name = "accuracy, mean over labels"
+            shares = torch.as_tensor(counts["label_hits"]) / torch.as_tensor(
+                counts["label_rows"]
+            )
+            score = float(shares.nanmean())
+        elif n_classes:
             true = at.y.long()
             name = "accuracy"
             score = float((outputs.argmax(1) == true).double().mean())
@@ -396,7 +415,8 @@ class Annotators:
             name = "mean squared error"
             score = float((outputs - true).double().square().mean())
         sums: Values = {"rows": float(len(true))}
-        sums |= measure_examples(self.measurements, ScoredExamples(outputs, true))
+        examples = ScoredExamples(outputs, true, self.n_labels)
+        sums |= measure_examples(self.measurements, examples)
         own = fold_sums(self.measurements, sums, {})
         return replace(
             facts,
@@ -573,6 +593,9 @@ def _predict(at: LabelingView, cycle: int, rows: Tensor) -> list[Reasons]:
         by = "global"  # the same names as in `View.model`
     view = SiteView(site, cycle)
     outputs = view.look(view.model(by), site.seen[rows])[1]
+    if site.parts.n_labels:
+        answers = predict_answers(outputs).double()
+        return [{"predicted": number, "by": by} for number in answers.tolist()]
     if not site.parts.classes:
         numbers = in_units(outputs.squeeze(1), site.memory.get("targets"))
         return [{"predicted": number, "by": by} for number in numbers.tolist()]

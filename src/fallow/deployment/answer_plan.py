@@ -100,7 +100,12 @@ class AnswerPlan:
         return self.answers
 
     def check_study(
-        self, config: ExperimentConfig, n_classes: int, *, is_trained: bool
+        self,
+        config: ExperimentConfig,
+        n_classes: int,
+        *,
+        n_labels: int = 0,
+        is_trained: bool,
     ) -> None:
         """Raise ValueError for a plan that does not fit the study.
 
@@ -109,11 +114,13 @@ class AnswerPlan:
         config
             Experiment configuration of the study.
         n_classes
-            Number of classes; 0 for regression.
+            Number of classes; 0 for other tasks.
+        n_labels
+            Number of labels of an example, if it has several; otherwise 0.
         is_trained
             Whether the study trains a model.
         """
-        self._check_labels(n_classes)
+        self._check_labels(n_classes, n_labels)
         for budget in config.purchases:
             if isinstance(budget, int) and budget and not self.count_examples(budget):
                 raise ValueError(
@@ -144,7 +151,7 @@ class AnswerPlan:
                 "privacy.epsilon promises noise; set one of them only"
             )
 
-    def _check_labels(self, n_classes: int) -> None:
+    def _check_labels(self, n_classes: int, n_labels: int) -> None:
         """Raise ValueError for a plan that does not fit the labels."""
         if self.guided_share and n_classes < 2:
             raise ValueError(
@@ -152,6 +159,13 @@ class AnswerPlan:
                 "of which a page could show the likeliest; leave it out"
             )
         if not self.has_several:
+            return
+        if n_labels:
+            if self.decided_by in ("median", "dawid-skene"):
+                raise ValueError(
+                    f"federation.decided_by is {self.decided_by!r}, which does not support several "
+                    "labels of an example; use 'majority' or 'first'"
+                )
             return
         if n_classes and self.decided_by == "median":
             raise ValueError(

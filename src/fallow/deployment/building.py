@@ -138,6 +138,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     annotators = Annotators(
         secure_sum=config.privacy.secure_sum,
         classes=schema.task == "classification",
+        n_labels=len(schema.labels),
         schema=schema.digest,
         code=agreement.code,
         sends_agreement=agreement.plan.send_agreement,

@@ -119,6 +119,8 @@ def _describe_data(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     what = "a number"
     if schema.classes:
         what = f"classes {', '.join(schema.classes)}"
+    if schema.labels:
+        what = f"each of {', '.join(schema.labels)}"
     yield f"- Examples: {schema.kind}; the label {schema.label!r} is {what}"
     if schema.columns:
         names = [_describe_column(column) for column in schema.columns]
@@ -184,7 +186,7 @@ def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
             yield f"- {name}: not shown"
         else:
             yield f"- {name}: {value:.4g}"
-    classes = agreement.schema.classes
+    classes = agreement.schema.outcomes
     measurements = find_measurements(agreement.config, is_regression=not classes)
     for line in describe_results(measurements, facts.results, classes):
         yield f"- {line}"

@@ -18,10 +18,12 @@ from pydantic import Field, ValidationError, with_config
 from fallow.core.kinds import show_value
 from fallow.core.load_options import DEFAULTS, LoadOptions
 from fallow.core.missing import Missing, name_buckets, name_marks
+from fallow.core.multilabel import BASE, name_answers
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wrong_values import describe_wrong_value
-from fallow.data.dataset import DONE, UNLABELED, Dataset
+from fallow.data.dataset import DONE, UNLABELED, Dataset, Task
 from fallow.data.example_spec import ExampleSpec
+from fallow.data.loaders.answers import NOTHING, check_label_names, read_list
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.labels import TaskChoice, encode_labels
 from fallow.data.loaders.text_rules import normal_name, number_in, split_unit
@@ -31,8 +33,6 @@ from fallow.deployment.site.pictures import read_pictures
 from fallow.storage.files import find_existing
 from fallow.storage.validation import STRICT, adapter_of
 
-SiteTask = Literal["classification", "regression"]
-"""Tasks that real sites support."""
 DataKind = Literal["table", "images", "arrays"]
 LIMITS_OF_COLUMN = ("low", "high")
 """Settings of a column that are not part of the agreement."""
@@ -128,10 +128,10 @@ class Schema:
     """Schema that sites agree on before they train a joint model."""
 
     kind: Annotated[DataKind, Field(description="form of the examples")]
-    task: Annotated[SiteTask, Field(description="type of the labels")]
+    task: Annotated[Task, Field(description="type of the labels")]
     label: Annotated[str, Field(description="label column of a table")] = "label"
     classes: Annotated[
-        tuple[str, ...], Field(description="class names in order; empty for regression")
+        tuple[str, ...], Field(description="class names in order; empty for other tasks")
     ] = ()
     columns: Annotated[
         tuple[Column, ...], Field(description="columns of a table that are features")
@@ -165,6 +165,14 @@ class Schema:
             examples=["CT in HU"],
         ),
     ] = ""
+    labels: Annotated[
+        tuple[str, ...],
+        Field(
+            description="names of several labels, each of which an example has or not; empty for "
+            "other tasks",
+            examples=[["oedema", "effusion"]],
+        ),
+    ] = ()
 
     def __post_init__(self) -> None:
         self._check_physical_range()
@@ -177,10 +185,17 @@ class Schema:
             )
         if not is_class and self.classes:
             raise ValueError(
-                "schema.classes is given and the task is regression; leave one out"
+                f"schema.classes is given and the task is {self.task}; leave one out"
             )
+        if bool(self.labels) != (self.task == "multilabel"):
+            raise ValueError(
+                f"schema.labels is {show_value(list(self.labels))}, and the task is {self.task}; "
+                "give both for several labels of an example, or neither"
+            )
+        if self.labels:
+            check_label_names(self.labels, "schema.labels")
         names = [column.name for column in self.columns]
-        times = Counter([*names, self.label, self.ids])
+        times = Counter([*names, self.label, self.ids, *self.labels])
         if double := sorted(name for name, n in times.items() if n > 1):
             raise ValueError(
                 f"schema: {double[0]!r} is the name of two columns (features, label and ids "
@@ -327,6 +342,8 @@ class Schema:
             "shape": list(self.shape),
             "ids": self.ids,
         }
+        if self.labels:
+            details["labels"] = list(self.labels)
         if self.kind == "table":
             details["columns"] = list(self.features)
         if self.kind == "images":
@@ -347,15 +364,33 @@ class Schema:
 
     @property
     def outputs(self) -> int:
-        """Return the number of model outputs: one per class, or one."""
-        return len(self.classes) or 1
+        """Return the number of model outputs: one per class or label, or one."""
+        return len(self.labels) or len(self.classes) or 1
+
+    @property
+    def n_answers(self) -> int:
+        """Return the number of different labels of an example; 0 for numbers."""
+        if self.labels:
+            n_lists: int = BASE ** len(self.labels)
+            return n_lists - 1  # without that of no answer
+        return len(self.classes)
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """Return the names of the classes, or of several labels; empty for regression."""
+        return self.classes or self.labels
+
+    @property
+    def filled(self) -> frozenset[str]:
+        """Return the texts that are labels, also if they look like those of an empty cell."""
+        return frozenset({NOTHING} if self.labels else self.classes)
 
     @property
     def example(self) -> Dataset:
         """Return a data set of one synthetic row, for checks of the data type."""
         x = torch.zeros(1, *self.shape)
         y = torch.zeros(1)
-        if self.classes:
+        if self.outcomes:
             y = torch.full((1,), UNLABELED)
         return Dataset(
             name="the study",
@@ -364,6 +399,7 @@ class Schema:
             x_test=x[:0],
             y_test=y[:0],
             classes=self.classes,
+            labels=self.labels,
             columns=self.features,
             missing=self.missing,
         )
@@ -375,6 +411,8 @@ class Schema:
         Column limits are not included, because they reject nothing.
         """
         agreed = asdict(self)
+        if not self.labels:  # as earlier versions, which had none
+            del agreed["labels"]
         for column in agreed["columns"]:
             for name in LIMITS_OF_COLUMN:
                 del column[name]
@@ -382,12 +420,14 @@ class Schema:
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def value(self, text: str, *, with_hint: bool = True) -> float:
-        """Return the number of a label in words: a class ID or the number itself.
+        """Return the number of a label in words: a class ID, the number itself, or several answers.
 
         With ``with_hint``, an error suggests the closest class name. Raises ValueError for an
         unknown class and for a number that is not finite.
         """
         text = normal_name(text)
+        if self.labels:
+            return float(read_list(text, self.labels, with_hint=with_hint))
         if self.classes:
             known = text
             if text not in self.classes:
@@ -407,7 +447,9 @@ class Schema:
         return number
 
     def words(self, value: float) -> str:
-        """Return a label in words: the class name or the number."""
+        """Return a label in words: the class name, the number, or the answers."""
+        if self.labels:
+            return name_answers(int(value), self.labels)
         if self.classes:
             return self.classes[int(value)]
         return f"{value:g}"
@@ -461,10 +503,11 @@ def schema_of(
     ``classes`` lists the class names if some have no example. With ``needs_whole``, no column may
     be empty, because sites drop incomplete rows or models cannot use them. With ``trains`` false,
     columns of given predictions are no features, and examples without labels have the class
-    "done". ``options``: ``group``, a column that is no feature, and ``pages`` of images. Raises
-    ValueError if no schema can be inferred.
+    "done". ``options``: ``group``, a column that is no feature, ``labels`` of examples with several,
+    and ``pages`` of images. Raises ValueError if no schema can be inferred.
     """
     file = find_existing(path)
+    several = options.labels
     if file.is_dir():
         pictures = read_pictures(file, options=options, label=label)
         names = {*pictures.labels, *pictures.empty_classes} - {""}
@@ -475,18 +518,23 @@ def schema_of(
             if pictures.targets is not None:
                 chosen = "regression"
             listed = np.array(pictures.labels)
-            encoded = encode_labels(listed, chosen, pictures.table, classes)
+            encoded = encode_labels(listed, chosen, pictures.table, classes, labels=several)
             values = encoded.classes
             findings += encoded.findings
-        if not names and not classes and not trains:
+        if several:
+            values = ()
+        elif not names and not classes and not trains:
             values = (DONE,)
         for finding in findings:
             notify(f"{file.name}: {finding.sentence}")
         return Schema(
             kind="images",
-            task=_choose_task(values) if pictures.table else "classification",
+            task=_choose_task(values, several)
+            if pictures.table or several
+            else "classification",
             label=label,
             classes=values,
+            labels=several,
             shape=pictures.x.shape[1:],
             ids=ids,
             physical_range=pictures.physical_range or (),
@@ -499,12 +547,14 @@ def schema_of(
             raise ValueError(f"{file.name} needs the arrays x (rows, ...) and y (rows,)")
         values = classes or (DONE,)
         if not is_bare:
-            values = encode_labels(arrays["y"], task, file.name, classes).classes
+            coded = encode_labels(arrays["y"], task, file.name, classes, labels=several)
+            values = coded.classes
         return Schema(
             kind="arrays",
-            task=_choose_task(values),
+            task=_choose_task(values, several),
             label=label,
             classes=values,
+            labels=several,
             shape=arrays["x"].shape[1:],
             ids=ids,
         )
@@ -518,12 +568,15 @@ def schema_of(
         texts=texts,
         trains=trains,
         group=options.group,
+        several=several,
         notify=notify,
     )
 
 
-def _choose_task(classes: tuple[str, ...]) -> SiteTask:
-    """Return the task: classification if there are class names, otherwise regression."""
+def _choose_task(classes: tuple[str, ...], labels: tuple[str, ...]) -> Task:
+    """Return the task: by names of several labels or of classes, otherwise regression."""
+    if labels:
+        return "multilabel"
     if classes:
         return "classification"
     return "regression"
@@ -540,6 +593,7 @@ def _schema_of_table(
     texts: Sequence[str],
     trains: bool,
     group: str | None,
+    several: tuple[str, ...],
     notify: Callable[[str], None],
 ) -> Schema:
     from fallow.data.loaders.cells import labels_of
@@ -548,7 +602,10 @@ def _schema_of_table(
 
     table = read_file(file)
     is_bare = not trains and label not in table.columns
-    named = [*texts] if is_bare else [label, *texts]
+    labels_in = [label]
+    if several and label not in table.columns:
+        labels_in = [*several]
+    named = [*texts] if is_bare else [*labels_in, *texts]
     if group is not None:
         named.append(group)
     for name in named:
@@ -563,8 +620,14 @@ def _schema_of_table(
     unit = ""
     findings = [*table.findings]
     if not is_bare:
-        cells_of_labels = labels_of(table.columns[label], table.marks.of(label))
-        labels = encode_labels(cells_of_labels, task, file.name, classes)
+        if several:
+            texts_of_labels = [np.array(table.texts(column)) for column in labels_in]
+            cells_of_labels = texts_of_labels[0]
+            if label not in table.columns:
+                cells_of_labels = np.stack(texts_of_labels, axis=1)
+        else:
+            cells_of_labels = labels_of(table.columns[label], table.marks.of(label))
+        labels = encode_labels(cells_of_labels, task, file.name, classes, labels=several)
         result = labels.classes
         unit = labels.unit
         findings += labels.findings
@@ -573,7 +636,7 @@ def _schema_of_table(
     columns: list[Column] = []
     reasons: list[str] = []
     for name, cells in table.columns.items():
-        if name in (label, ids, group):
+        if name in (*labels_in, ids, group):
             continue
         if name in texts:
             columns.append(Column(name, text=True))
@@ -618,9 +681,10 @@ def _schema_of_table(
         notify(f"{file.name}: {reason}")
     return Schema(
         kind="table",
-        task=_choose_task(result),
+        task=_choose_task(result, several),
         label=label,
         classes=result,
+        labels=several,
         columns=tuple(columns),
         ids=ids,
         unit=unit,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fallow.core.multilabel import UNKNOWN, read_digits
 from fallow.core.types import Values
 
 
@@ -21,6 +22,27 @@ def count_hits(guess: Tensor, true: Tensor, classes: int) -> Values:
         "hits": float(len(hits)),
         "class_rows": torch.bincount(true, minlength=classes).double(),
         "class_hits": torch.bincount(hits, minlength=classes).double(),
+    }
+
+
+def count_right(outputs: Tensor, true: Tensor, n_labels: int) -> Values:
+    """Count examples, and for each of several labels known and right answers.
+
+    outputs: (m, L) log-odds; true: (m,) numbers of `fallow.core.multilabel`.
+
+    >>> counts = count_right(
+    ...     torch.tensor([[2.0, -1.0], [1.0, 3.0]]), torch.tensor([1, 6]), 2
+    ... )
+    >>> counts["label_rows"].tolist(), counts["label_hits"].tolist()
+    ([2.0, 1.0], [1.0, 1.0])
+    """
+    digits = read_digits(true, n_labels)
+    is_known = digits != UNKNOWN
+    is_right = is_known & ((outputs > 0).long() == digits)
+    return {
+        "rows": float(len(true)),
+        "label_rows": is_known.sum(0).double(),
+        "label_hits": is_right.sum(0).double(),
     }
 
 

@@ -101,7 +101,7 @@ class Metrics:
                 "first": values.Real(MOMENTS),
                 "second": values.Real((MOMENTS, MOMENTS)),
             }
-        return {COUNTS: values.Count(("classes", 2, 2, BINS))}
+        return {COUNTS: values.Count(("outputs", 2, 2, BINS))}
 
     def measure(self, examples: ScoredExamples) -> Values:
         if self.is_regression:

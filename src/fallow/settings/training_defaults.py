@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.settings.spec import Spec
 
 DENSE = TrainingConfig((TrainingStage(5),), 16, Optimizer(lr=0.1))
 CONVOLUTIONAL = TrainingConfig((TrainingStage(5),), 16, Optimizer(lr=0.03))
@@ -31,6 +32,19 @@ FAMILIES: Mapping[str, TrainingConfig] = {
 CUSTOM = CONVOLUTIONAL
 """Default of custom models."""
 ADAM_LR = 0.001
+CLOSED_FORM = Spec("closed-form")
+CLOSED_FORM_LABELS = Spec("closed-form-labels")
+
+
+def choose_training(training: Spec, task: str) -> Spec:
+    """Return the training algorithm for a task: several labels have a closed form of their own.
+
+    >>> str(choose_training(Spec("closed-form"), "multilabel"))
+    'closed-form-labels'
+    """
+    if task == "multilabel" and training == CLOSED_FORM:
+        return CLOSED_FORM_LABELS
+    return training
 
 
 def complete_training(config: TrainingConfig, model: str) -> TrainingConfig:

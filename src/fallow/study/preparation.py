@@ -31,7 +31,11 @@ from fallow.settings.config import (
     with_settings,
 )
 from fallow.settings.spec import Spec
-from fallow.settings.training_defaults import REGRESSION, complete_from
+from fallow.settings.training_defaults import (
+    REGRESSION,
+    choose_training,
+    complete_from,
+)
 from fallow.settings.variants import BOUND, check_distinct, variant
 from fallow.sites.store import MemoryStore
 from fallow.storage.errors import StorageError
@@ -206,14 +210,7 @@ def settle_config(config: ExperimentConfig, dataset: Dataset) -> ExperimentConfi
         # pooled active learning uses entropy
         others = [bound for bound in config.bounds if bound != "pooled"]
         config = replace(config, bounds=tuple(others))
-    if dataset.task == "multilabel" and config.training == CLOSED_FORM:
-        config = replace(config, training=CLOSED_FORM_LABELS)
-    return config
-
-
-CLOSED_FORM = Spec("closed-form")
-CLOSED_FORM_LABELS = Spec("closed-form-labels")
-"""Default training algorithm for several labels per example, instead of that for classes."""
+    return replace(config, training=choose_training(config.training, dataset.task))
 
 
 def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bool) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fallow.core.multilabel import MOST_LABELS, read_answers, write_answers
+from fallow.core.multilabel import MOST_LABELS, NO_ANSWER, read_answers, write_answers
+from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest
 from fallow.data.loaders.text_rules import is_empty, normal_name, number_in
 
@@ -51,24 +52,24 @@ def encode_answers(
     array([ 1,  0, -1])
     """
     names = [normal_name(label) for label in labels]
-    _check_names(names, name)
+    check_label_names(names, name)
     if y.ndim == 1 and y.dtype.kind == "U":
-        of_text = {text: _read_list(text, names, name) for text in set(y.tolist())}
-        answers = np.array([of_text[text] for text in y.tolist()], dtype=np.float64)
-        answers = answers.reshape(len(y), len(names))
-    elif y.ndim == 2 and y.shape[1] == len(names) and y.dtype.kind in "biufU":
+        texts: list[str] = y.tolist()
+        with explain_errors(f"{name}: "):
+            of_text = {text: read_list(text, names) for text in set(texts)}
+        return np.array([of_text[text] for text in texts], dtype=np.int64)
+    if y.ndim == 2 and y.shape[1] == len(names) and y.dtype.kind in "biufU":
         columns = [_read_column(y[:, at], label, name) for at, label in enumerate(names)]
-        answers = np.stack(columns, axis=1)
-    else:
-        raise ValueError(
-            f"{name}: labels are {y.dtype} of shape {y.shape}; give one column of 0 and 1 for each "
-            f"of {len(names)} labels, or texts that list them"
-        )
-    numbers: npt.NDArray[np.int64] = write_answers(torch.from_numpy(answers)).numpy()
-    return numbers
+        answers = torch.from_numpy(np.stack(columns, axis=1))
+        numbers: npt.NDArray[np.int64] = write_answers(answers).numpy()
+        return numbers
+    raise ValueError(
+        f"{name}: labels are {y.dtype} of shape {y.shape}; give one column of 0 and 1 for each of "
+        f"{len(names)} labels, or texts that list them"
+    )
 
 
-def _check_names(names: Sequence[str], name: str) -> None:
+def check_label_names(names: Sequence[str], name: str) -> None:
     """Raise ValueError for names of labels that are repeated or cannot be written in a cell."""
     if not 1 < len(names) <= MOST_LABELS:
         raise ValueError(
@@ -106,10 +107,7 @@ def _read_column(cells: npt.NDArray[Any], label: str, name: str) -> npt.NDArray[
         cells = np.where(np.isnan(cells.astype(np.float64)), "", cells.astype(np.str_))
     of_text: dict[str, float] = {}
     for text in set(cells.tolist()):
-        cell = text.strip()
-        answer = np.nan if is_empty(cell) else WORDS.get(cell.lower())
-        if answer is None:
-            answer = ANSWERS.get(number_in(cell))
+        answer = _read_cell(text)
         if answer is None:
             row = int(np.flatnonzero(cells == text)[0])
             raise ValueError(
@@ -120,13 +118,46 @@ def _read_column(cells: npt.NDArray[Any], label: str, name: str) -> npt.NDArray[
     return np.array([of_text[text] for text in cells.tolist()], dtype=np.float64)
 
 
-def _read_list(text: str, names: Sequence[str], name: str) -> list[float]:
-    """Return the answer to each label from a cell that lists labels, NaN for unknown."""
+def _read_cell(text: str) -> float | None:
+    """Return the answer in the cell of a label, NaN for unknown; None for another text."""
+    cell = text.strip()
+    if is_empty(cell):
+        return np.nan
+    if cell.lower() in WORDS:
+        return WORDS[cell.lower()]
+    return ANSWERS.get(number_in(cell))
+
+
+def join_answers(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the answers of each example as a list, from the cells of a column for each label.
+
+    >>> join_answers({"oedema": ["1", ""], "effusion": ["0.0", "true"]})
+    ['oedema=1;effusion=0', 'effusion=1']
+    """
+    lists: list[str] = []
+    for cells in zip(*columns.values(), strict=True):
+        parts = []
+        for label, text in zip(columns, cells, strict=True):
+            answer = _read_cell(text)
+            if answer is None:  # refused later, with its row
+                parts.append(f"{label}={text}")
+            elif not np.isnan(answer):
+                parts.append(f"{label}={answer:g}")
+        lists.append(";".join(parts))
+    return lists
+
+
+def read_list(text: str, names: Sequence[str], *, with_hint: bool = True) -> int:
+    """Return the number of the answers in a cell that lists labels.
+
+    >>> read_list("effusion=1", ["oedema", "effusion"])  # oedema is unknown
+    5
+    """
     cell = normal_name(text)
     if is_empty(cell) and cell.lower() != NOTHING:
-        return [np.nan] * len(names)
+        return NO_ANSWER
     if cell.lower() == NOTHING:
-        return [0.0] * len(names)
+        return 0
     parts = [part.strip() for part in SEPARATORS.split(cell)]
     has_answers = any("=" in part for part in parts)
     answers = dict.fromkeys(names, np.nan if has_answers else 0.0)
@@ -134,14 +165,13 @@ def _read_list(text: str, names: Sequence[str], name: str) -> list[float]:
     for part in parts:
         label, _, answer = part.partition("=") if has_answers else (part, "=", "1")
         if label not in answers:
-            raise ValueError(
-                f"{name}: label {label!r:.40} is not one of the labels"
-                f"{nearest(label, list(names))}"
-            )
+            hint = nearest(label, list(names)) if with_hint else ""
+            raise ValueError(f"label {label!r:.40} is not one of the labels{hint}")
         if label in listed or answer not in ("0", "1"):
             raise ValueError(
-                f"{name}: {text!r:.80} is no list of labels; write each once, as 'a;b' or 'a=1;b=0'"
+                f"{text!r:.80} is no list of labels; write each once, as 'a;b' or 'a=1;b=0'"
             )
         listed.add(label)
         answers[label] = float(answer)
-    return list(answers.values())
+    numbers = write_answers(torch.tensor([list(answers.values())]))
+    return int(numbers)

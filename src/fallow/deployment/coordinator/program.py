@@ -477,5 +477,5 @@ def describe_study(agreement: Agreement, cell: StudyRun) -> dict[str, object]:
         "command": "fallow coordinate start",
         "versions": versions(),
         "published": None,
-        "classes": list(agreement.schema.classes),
+        "classes": list(agreement.schema.outcomes),
     }

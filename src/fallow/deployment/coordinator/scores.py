@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 def score_counts(replies: Mapping[SiteId, Values], variance: float | None = None) -> Scores:
     """Compute scores from the counts of each site.
 
-    The counts are ``rows`` and ``hits``, per class ``class_rows`` and ``class_hits`` (C,), or for
-    regression ``rows`` and ``squares``. ``accuracy`` is the unweighted mean over sites.
-    ``accuracy_weighted`` and per-class scores weight every example equally. The mean squared error
-    is in units of ``variance``. In ``per_site`` and ``per_class``, None stands for a score over no
-    example or over so few that people are not shown it (`is_small`).
+    The counts are ``rows`` and ``hits``, per class ``class_rows`` and ``class_hits`` (C,), for
+    several labels ``label_rows`` and ``label_hits`` (L,), or for regression ``rows`` and
+    ``squares``. ``accuracy`` is the unweighted mean over sites. ``accuracy_weighted`` and per-class
+    scores weight every example equally. The mean squared error is in units of ``variance``. In
+    ``per_site`` and ``per_class``, None stands for a score over no example or over so few that
+    people are not shown it (`is_small`).
 
     >>> scores = score_counts({"a": {"rows": 10, "hits": 9}, "b": {"rows": 5, "hits": 3}})
     >>> scores["accuracy"], scores["accuracy_weighted"], scores["per_site"]
@@ -37,7 +38,10 @@ def score_counts(replies: Mapping[SiteId, Values], variance: float | None = None
         shown = _hide_small(in_units, replies)
         return {**UNSCORED, "mse": _mean(in_units.values()), "per_site": shown}
 
-    shares = _ratios(replies, "hits")
+    if any("label_rows" in reply for reply in replies.values()):
+        shares = {site: _mean(_score_labels(reply)) for site, reply in replies.items()}
+    else:
+        shares = _ratios(replies, "hits")
     known = [share for share in shares.values() if share is not None]
     per_site = _hide_small(shares, replies)
     if not known:
@@ -62,6 +66,20 @@ def score_totals(total: Values, variance: float | None = None) -> Scores:
         error = _ratio(total["squares"], total["rows"])
         return {**UNSCORED, "mse": _divide(error, variance)}
 
+    if "label_rows" in total:
+        per_label = _score_labels(total)
+        rows_of_labels = torch.as_tensor(total["label_rows"]).tolist()
+        shown = [
+            None if is_small(rows) else share
+            for share, rows in zip(per_label, rows_of_labels, strict=True)
+        ]
+        mean = _mean(per_label)
+        return {
+            **UNSCORED,
+            "accuracy": mean,
+            "accuracy_weighted": mean,
+            "per_class": shown,
+        }
     weighted = _ratio(total["hits"], total["rows"])
     totals: Scores = {**UNSCORED, "accuracy": weighted, "accuracy_weighted": weighted}
     if "class_rows" not in total:
@@ -74,6 +92,13 @@ def score_totals(total: Values, variance: float | None = None) -> Scores:
         None if is_small(row) else share for share, row in zip(per_class, rows, strict=True)
     ]
     return totals
+
+
+def _score_labels(counts: Values) -> list[float | None]:
+    """Return the share of right answers to each label; None without a known one."""
+    hits = torch.as_tensor(counts["label_hits"]).tolist()  # (L,)
+    rows = torch.as_tensor(counts["label_rows"]).tolist()  # (L,)
+    return [_ratio(hit, row) for hit, row in zip(hits, rows, strict=True)]
 
 
 def _hide_small(

@@ -134,7 +134,7 @@ class RemoteEnvironment:
     @property
     def classes(self) -> Sequence[str]:
         """Return the class names in order, or nothing for regression."""
-        return self.agreement.schema.classes
+        return self.agreement.schema.outcomes
 
     @cached_property
     def masking(self) -> PlausibleSums | None:

@@ -8,12 +8,14 @@ from urllib.parse import parse_qsl
 from fastapi import Request
 
 from fallow.core.load_options import DecimalMark
+from fallow.core.multilabel import MOST_LABELS, UNKNOWN
 from fallow.data.loaders.marks import GROUPED, mark_in
 from fallow.deployment.labeling_page.languages import Mistake
 from fallow.deployment.ledger.labeling_tasks import REASONS
 from fallow.deployment.schema import LARGEST, Schema
 
-FIELDS = 32  # largest number of fields in a form
+FIELDS = MOST_LABELS + 8  # largest number of fields in a form
+DIGITS = ("0", "1", str(UNKNOWN))  # answers to one of several labels
 LONGEST = 65536  # largest size of a form in bytes
 LONGEST_NAME = 60  # characters
 LONGEST_REASON = 500  # characters
@@ -90,6 +92,8 @@ def value_of(
     """
     if "cannot" in form:
         return None
+    if schema.labels:
+        return _answers_of(form, schema)
     text = field(form, "value")
     if not schema.classes:
         return number_of(text, decimal)
@@ -99,6 +103,33 @@ def value_of(
             "'%(value)s' is not a class of this study: nothing was saved", value=text
         )
     return float(number)
+
+
+def _answers_of(form: Mapping[str, str], schema: Schema) -> float:
+    """Return the answers to several labels: a digit for each, or a list, as a decision sends it."""
+    if "value" in form:
+        text = field(form, "value")
+    else:
+        digits = [field(form, f"answer-{at}") for at in range(len(schema.labels))]
+        wrong = [digit for digit in digits if digit not in DIGITS]
+        if wrong:
+            raise Mistake(
+                "'%(value)s' is not an answer: nothing was saved", value=wrong[0][:80]
+            )
+        pairs = zip(schema.labels, digits, strict=True)
+        text = ";".join(
+            f"{label}={digit}" for label, digit in pairs if digit != str(UNKNOWN)
+        )
+    if not text:
+        raise Mistake(
+            "Answer one label at least, or choose 'Cannot tell'. Nothing was saved."
+        )
+    try:
+        return schema.value(text, with_hint=False)
+    except ValueError as error:
+        raise Mistake(
+            "'%(value)s' is not an answer: nothing was saved", value=text[:80]
+        ) from error
 
 
 def obstacle_of(form: Mapping[str, str]) -> str:

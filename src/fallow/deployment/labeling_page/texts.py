@@ -31,6 +31,8 @@ OBSTACLES = {  # of `REASONS`
     "quality": text_id("insufficient quality"),
     "content": text_id("wrong content"),
 }
+ANSWERS = (text_id("no"), text_id("yes"), text_id("unknown"))
+"""Answers to one of several labels, by digit (`fallow.core.multilabel`)."""
 ENTRIES = {
     "taken back": text_id("removed %(label)s"),
     "resolved": text_id("%(label)s (decided)"),
@@ -80,9 +82,14 @@ def label_of(schema: Schema, value: float | None, reason: str = "") -> str:
         return translate(
             "not gradable (%(reason)s)", reason=text or translate(OBSTACLES[code])
         )
-    if schema.classes:
-        return schema.classes[int(value)]
+    if schema.outcomes:
+        return schema.words(value)
     return f"{localize(f'{value:.10g}')} {schema.unit}".strip()
+
+
+def name_digits() -> list[str]:
+    """Return the names of the answers to one of several labels, by digit."""
+    return [translate(text) for text in ANSWERS]
 
 
 def localize(number: str) -> str:

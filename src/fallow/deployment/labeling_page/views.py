@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict, final
 from urllib.parse import quote
 
+import torch
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from fallow.core.multilabel import read_digits
 from fallow.data.facts import summarize_data
 from fallow.deployment.labeling_page import texts
 from fallow.deployment.labeling_page.forms import whole_number, write_number
@@ -243,6 +245,7 @@ class Views:
             history=history,
             similar=self._similar(asked.row),
             **self._keys(),
+            **self._list_labels(own),
             likeliest=self._likeliest(asked),
             **self._guess(asked.row, is_shown=shows_guess, is_hidden=is_hidden),
             **self._row(asked.row),
@@ -436,7 +439,8 @@ class Views:
             if value is None:
                 as_sent.append(CANNOT_TELL)
             else:
-                as_sent.append(write_number(value))
+                is_list = bool(self.queue.schema.labels)
+                as_sent.append(self.queue.label(value) if is_list else write_number(value))
             in_words.append(self.queue.label(value))
         return {"annotated_values": as_sent, "words": in_words}
 
@@ -447,6 +451,17 @@ class Views:
         hot_keys = texts.hot_keys(names, is_guided=is_guided)
         keys = zip(range(len(names)), names, hot_keys, strict=True)
         return {"keys": list(keys)}
+
+    def _list_labels(self, own: LabelAnswer | None) -> Context:
+        """Return the number, name, key and chosen digit of each of several labels."""
+        names = self.queue.schema.labels
+        numbers = torch.tensor(0 if own is None or own.value is None else int(own.value))
+        digits = read_digits(numbers, len(names)).tolist()
+        keys = texts.hot_keys(names)
+        return {
+            "labels": list(zip(range(len(names)), names, keys, digits, strict=True)),
+            "digits": texts.name_digits(),
+        }
 
     def _likeliest(self, asked: LabelingTask) -> list[Context]:
         """Return the likeliest classes that the page shows before a label, with their keys.

@@ -13,6 +13,7 @@ from typing import NamedTuple, final
 import torch
 
 from fallow.core.exchange_key import ExchangeKey
+from fallow.core.multilabel import predict_answers
 from fallow.deployment.building import build_study
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.draft import Draft
@@ -51,6 +52,7 @@ class FeatureSpace:
             layout=made.layout,
             methods=made.methods,
             classes=made.classes,
+            n_labels=len(agreement.schema.labels),
             seed=agreement.seed,
             fresh=made.fresh,
             encode=encoding_with(features, made.encoder),
@@ -97,6 +99,8 @@ class FeatureSpace:
             view = SiteView(site, cycle=0)
             x = site.seen[torch.tensor([row])]  # (1, d)
             outputs = view.look(view.model(MODEL), x)[1]  # (1, c)
+        if self._parts.n_labels:
+            return Guess(float(predict_answers(outputs)), None)
         if not self._parts.classes:
             number = in_units(outputs.squeeze(1), site.memory.get("targets"))
             return Guess(float(number), None)

@@ -288,7 +288,7 @@ class SiteFolder:
             ledger = Ledger(
                 self.ledger_path,
                 self.name,
-                classes=len(self.agreement.schema.classes),
+                classes=self.agreement.schema.n_answers,
                 limit=own.limit,
                 rule=self.agreement.plan.decided_by,
                 epsilon=self.epsilon,

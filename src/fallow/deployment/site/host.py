@@ -126,6 +126,7 @@ class Host:
             layout=self._made.layout,
             methods=self._made.methods,
             classes=self._made.classes,
+            n_labels=len(agreement.schema.labels),
             seed=agreement.seed,
             fresh=self._made.fresh,
             privacy=agreement.config.protected,

@@ -140,7 +140,7 @@ def _label_text(schema: Schema, value: float | None) -> str:
     """Return a label as text, with all digits of a number."""
     if value is None:
         return CANNOT_TELL
-    if schema.classes:
+    if schema.outcomes:
         return schema.words(value)
     return repr(value).removesuffix(".0")
 
@@ -466,7 +466,7 @@ def _parse_label(
         return None
     if not schema.classes:
         text = without_unit(text, schema.unit)
-    if not schema.classes and text.count(",") + text.count(".") == 1:
+    if not schema.outcomes and text.count(",") + text.count(".") == 1:
         mark = mark_in(text)
         is_known = mark == decimal or (mark == "." and decimal == "auto")
         if not is_known and GROUPED[mark].fullmatch(text):

@@ -78,7 +78,7 @@ def collect_own_data(folder: SiteFolder) -> Dataset:
     rows = rows.each or rows
     tests = folder.measured_tests
     schema = folder.agreement.schema
-    is_class = bool(schema.classes)
+    is_class = bool(schema.outcomes)
     parts = [rows]
     x_test = rows.x[:0]
     y_test = _encode_labels([], is_class)
@@ -93,6 +93,7 @@ def collect_own_data(folder: SiteFolder) -> Dataset:
         x_test=x_test,
         y_test=y_test,
         classes=schema.classes,
+        labels=schema.labels,
         sites=torch.zeros(len(rows.x), dtype=torch.long),
         sites_test=torch.zeros(len(x_test), dtype=torch.long),
         site_names=(folder.name,),

@@ -26,6 +26,7 @@ from fallow.core.refusal import explain_errors
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wording import count_noun, join_some
 from fallow.data.dataset import find_leaks, row_hashes
+from fallow.data.loaders.answers import join_answers
 from fallow.data.loaders.features import read_array_rows, text_of
 from fallow.data.loaders.hashing import hash_texts
 from fallow.data.loaders.images import name_pages
@@ -245,7 +246,8 @@ def _check_group(group: str | None, schema: Schema, file: Path) -> None:
         return
     if schema.kind == "images":
         return  # the images are asked
-    if group in (schema.label, schema.ids, *(column.name for column in schema.columns)):
+    columns = (column.name for column in schema.columns)
+    if group in (schema.label, schema.ids, *schema.labels, *columns):
         raise ValueError(
             f"column {group!r} is the group of a row, and part of the agreement; give another "
             "column as group"
@@ -367,10 +369,11 @@ def _read_table(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
 
     rows: list[int] = np.flatnonzero(is_whole).tolist()  # position of each row in the file
     labels = [""] * table.n_rows
-    if schema.label in table.columns:
+    has_columns = bool(schema.labels) and {*schema.labels} <= {*table.columns}
+    if schema.label in table.columns or has_columns:
         labels = _list_labels(table, schema)
         notes += _note_unlabeled(schema, labels)
-        targets = None if schema.classes else table.numbers(schema.label)
+        targets = None if schema.outcomes else table.numbers(schema.label)
         if targets is not None:
             findings = warn_of_sentinels("the targets", targets[~np.isnan(targets)])
             notes += [finding.advice for finding in findings]
@@ -434,11 +437,13 @@ def _list_labels(table: Table, schema: Schema) -> list[str]:
     """Return the label of each line as text, "" for an empty cell."""
     from fallow.data.loaders.cells import is_textual, plain_texts
 
+    if schema.labels and schema.label not in table.columns:
+        return join_answers({name: table.texts(name) for name in schema.labels})
     cells = table.texts(schema.label)
-    if not schema.classes and is_textual(table.columns[schema.label]):
+    if not schema.outcomes and is_textual(table.columns[schema.label]):
         bare = [without_unit(cell, schema.unit) for cell in cells]
         cells = plain_texts(bare, table.marks.of(schema.label))
-    known = {*schema.classes}
+    known = schema.filled
     return ["" if is_empty(cell) and cell not in known else cell for cell in cells]
 
 
@@ -457,7 +462,7 @@ def _check_columns(table: Table, schema: Schema, group: str | None) -> list[Colu
     agreed = [column.name for column in schema.columns]
     for name in agreed:
         require_known(name, table.columns, f"the agreed column {name!r} is missing")
-    known = {*agreed, schema.label, schema.ids}
+    known = {*agreed, schema.label, schema.ids, *schema.labels}
     passed_over: list[ColumnRead] = []
     if group is not None:
         require_known(group, table.columns, f"the column {group!r} of groups is missing")
@@ -644,7 +649,7 @@ def _read_images(folder: Path, schema: Schema, options: LoadOptions) -> SiteRows
     places = [f"folder {file.parent}" for file in files]
     if pictures.table:
         places = [f"{pictures.table}, {name}" for name in pictures.names]
-        known = {*schema.classes}
+        known = schema.filled
         labels = tuple("" if is_empty(one) and one not in known else one for one in labels)
     return SiteRows(
         x=x,

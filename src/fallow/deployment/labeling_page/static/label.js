@@ -1,11 +1,17 @@
 "use strict";
 // Adds keyboard shortcuts and polls for changes. The page works without this file.
 
-const TYPED = "input:not([type=checkbox], [type=range]), textarea, select";
+const TYPED = "input:not([type=checkbox], [type=radio], [type=range]), textarea, select";
 const EVERY = 5000; // milliseconds between two polls
 
 // Browsers set the focus some time after the page is shown, and annotators may type immediately.
 document.querySelector("[autofocus]")?.focus();
+
+function next(group) {
+  const answers = [...group.querySelectorAll("input[type=radio]")];
+  const at = answers.findIndex((answer) => answer.checked);
+  answers[(at + 1) % answers.length].checked = true;
+}
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
@@ -17,6 +23,7 @@ document.addEventListener("keydown", (event) => {
   const known = document.querySelector(`[data-key="${CSS.escape(key.length === 1 ? key.toLowerCase() : key)}"]`);
   if (!known) return;
   event.preventDefault();
+  if (known.tagName === "FIELDSET") return next(known);
   if (known.tagName !== "DETAILS") return known.click();
   known.open = !known.open;
   const first = known.open && known.querySelector("button");
