@@ -57,9 +57,8 @@ class Trees(nn.Module):
         trees = torch.arange(stages * sums, device=x.device)
         columns = self.column.flatten().long()
         thresholds = self.threshold.flatten()
-        node = torch.zeros_like(trees).expand(
-            flat.shape[0], -1
-        )  # (n, trees), within its level
+        # the node within its level, (n, trees); with len(flat), an export would fix n
+        node = torch.zeros_like(trees).expand(flat.shape[0], -1)
         for level in range(self.depth):
             at = trees * nodes + (2**level - 1) + node
             is_above = flat.gather(1, columns[at]) > thresholds[at]
