@@ -34,6 +34,7 @@ CONVOLUTIONAL = {
 }
 TRAINERS: Mapping[str, Mapping[str, Any]] = {
     "closed form, random filters": {"training": "closed-form:unlabeled=off"},
+    "closed form, self-training": {"training": "closed-form"},
     "closed form, fourier": {"training": "closed-form:unlabeled=off", "encoder": "fourier"},
     "FedAvg, small network, 15 rounds": {},
     "the same with exact head": {"head": "exact"},

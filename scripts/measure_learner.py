@@ -6,6 +6,7 @@
     python scripts/measure_learner.py unlabeled FEATURES studies/self-training.csv
     python scripts/measure_learner.py site-prior FEATURES studies/site-prior.csv --seeds 5
     python scripts/measure_learner.py table studies/penalty.csv studies/self-training.csv
+    python scripts/measure_learner.py regret studies
     python scripts/measure_learner.py time
 
 ``prepare`` encodes the examples of each task once, as a run does, and writes them to files in
@@ -15,7 +16,8 @@ examples.  ``penalty`` compares rules for the ridge
 penalty on the same labels.  ``unlabeled`` compares ``unlabeled=auto`` with ``off``, by the
 functions of `fallow.training.parts.self_training`.  ``site-prior`` compares ``site_prior=auto``
 with ``off`` on test examples that are distributed like the others.  All append a line per task,
-seed and number of labels, and continue where they stopped.
+seed and number of labels, and continue where they stopped.  ``regret`` prints what each
+automatic choice in these files loses to the best choice of each run.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ from fallow.training.parts.self_training import (
     ANCHOR,
     CONVERGED,
     DIRECTIONS,
+    FEWEST,
+    FEWEST_A_CLASS,
     PASSES,
     PENALTY,
     TEMPERATURE,
@@ -854,6 +858,46 @@ def show_gain(before: Sequence[float], gain: pd.Series) -> str:
     return f"{np.mean(before):.1f} {gain.mean():+.1f} ± {gain.std():.1f}"
 
 
+def print_regret(studies: Path) -> None:
+    """Print the regret of automatic choices: the score of the best choice minus theirs, in points.
+
+    The best choice of a run is found on its test examples, so that chance is part of the regret.
+    """
+    print("| choice | runs | mean regret | worst task | without a choice |")
+    print("|---|---:|---:|---:|---|")
+    penalties = pd.read_csv(studies / "penalty.csv")
+    penalties = penalties[penalties["per_class"] < penalties["labels"]]  # no regression
+    is_few = penalties["per_class"] < FEW_A_CLASS
+    few = penalties[is_few]
+    capped = few[f"capped_{STRONGEST:g}"]
+    print_choice("penalty, fewer than 10 labels per class", few, capped, "fixed_0.03")
+    many = penalties[~is_few]
+    print_choice("penalty, more labels", many, many["left_out"], "fixed_0.03")
+
+    trained = pd.read_csv(studies / "self-training.csv")
+    trained["best"] = trained[["plain", "fixed_v", "smooth"]].max(axis=1)
+    has_folds = (trained["labels"] >= FEWEST) & (trained["per_class"] >= FEWEST_A_CLASS)
+    few = trained[~has_folds]
+    print_choice("self-training by number of labels", few, few["chosen"], "plain")
+    many = trained[has_folds]
+    print_choice("self-training by five folds", many, many["chosen"], "fixed_v")
+
+    priors = pd.read_csv(studies / "site-prior.csv")
+    priors["best"] = priors[["off", "always"]].max(axis=1)
+    print_choice("class shares of sites", priors, priors["auto"], "off")
+
+
+def print_choice(title: str, table: pd.DataFrame, chosen: pd.Series, constant: str) -> None:
+    """Print a line about one choice, and the mean regret of a constant one."""
+    regret = table["best"] - chosen
+    by_task = regret.groupby(table["task"]).mean()
+    other = (table["best"] - table[constant]).mean()
+    print(
+        f"| {title} | {len(table)} | {regret.mean():.2f} | {by_task.max():.2f} "
+        f"({by_task.idxmax()}) | {constant}: {other:.2f} |"
+    )
+
+
 def print_table(file: Path) -> None:
     """Print the table of a file, by its columns."""
     table = pd.read_csv(file)
@@ -868,7 +912,16 @@ def print_table(file: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "what", choices=("prepare", "penalty", "unlabeled", "site-prior", "table", "time")
+        "what",
+        choices=(
+            "prepare",
+            "penalty",
+            "unlabeled",
+            "site-prior",
+            "table",
+            "regret",
+            "time",
+        ),
     )
     parser.add_argument("folder", type=Path, nargs="?", default=Path())
     parser.add_argument("file", type=Path, nargs="?")
@@ -880,6 +933,9 @@ def main() -> None:
     tasks = [task for task in TASKS if not names or task.name in names]
     if args.what == "time":
         measure_time()
+        return
+    if args.what == "regret":
+        print_regret(args.folder)
         return
     if args.what == "table":
         print_table(args.folder)
