@@ -72,7 +72,8 @@ study.plot()
 # Train a network instead
 # -----------------------
 #
-# ``lr``, ``epochs`` and ``batch_size`` are hyperparameters of local training (:doc:`/train`).
+# ``lr``, ``epochs`` and ``batch_size`` are hyperparameters of local training (:doc:`/train`). If
+# a warning states that training has not converged, raise ``rounds``, as five are few.
 networks = fl.compare(
     federation,
     ["random", "margin"],
