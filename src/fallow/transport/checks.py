@@ -159,6 +159,9 @@ class ResponseCheck:
         if returns is None:
             return None
         sender = sites[0] if room is None else TOGETHER
+        levels: tuple[tuple[int, int], ...] = ()
+        if self.missing is not None:
+            levels = self.missing.levels
         known = SenderFacts(
             sizes=self.dims,
             sites=len(sites),
@@ -170,7 +173,7 @@ class ResponseCheck:
             is_noisy=self.is_noisy and declaration.release,
             room=room or 0.0,
             tolerance=1e-6 if room is None else 1e-3,
-            levels=() if self.missing is None else self.missing.levels,
+            levels=levels,
             noted=self.noted.get(sender, {}),
         )
         why = find_fault(returns, reply, known)
