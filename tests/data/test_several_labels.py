@@ -133,6 +133,8 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"label": LABELS, "drop": ["oedema"]}, "'oedema' is the label and is also dropped"),
     ({"label": ["oedema", "efusion"]}, "no column 'efusion'; did you mean 'effusion'"),
     ({"label": "oedema", "labels": ["a;b", "c"]}, "cannot be the name of a label"),
+    ({"label": "oedema", "labels": ["NA", "c"]}, "'NA' cannot be the name of a label"),
+    ({"label": "oedema", "labels": ["None", "c"]}, "'None' cannot be the name of"),
     ({"label": "oedema", "labels": ["a", "a"]}, "the label 'a' is named twice"),
 ]
 
@@ -143,6 +145,18 @@ def test_wrong_names_of_labels_end_in_a_sentence(
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
         fl.load(frame(), **options)
+
+
+def test_examples_with_rare_combinations_of_labels_are_held_out() -> None:
+    draw = np.random.default_rng(0)
+    y = draw.integers(0, 2, (50, 32))  # all combinations are different
+    y[:20] = y[0]
+    names = [f"label {at}" for at in range(32)]
+    data = fl.from_arrays(draw.normal(size=(50, 2)), y, labels=names)
+    answers = read_answers(data.y_test, 32)
+    is_frequent = (answers == torch.from_numpy(y[0])).all(1)
+    assert len(data.x_test) == 10
+    assert int(is_frequent.sum()) == 4
 
 
 def test_a_test_set_needs_an_answer_for_each_example() -> None:

@@ -79,7 +79,7 @@ def check_label_names(names: Sequence[str], name: str) -> None:
     for label in names:
         if names.count(label) > 1:
             raise ValueError(f"{name}: the label {label!r} is named twice; name each once")
-        if label in ("", NOTHING) or SEPARATORS.search(label) or "=" in label:
+        if is_empty(label) or SEPARATORS.search(label) or "=" in label:
             raise ValueError(
                 f"{name}: {label!r} cannot be the name of a label, because cells list labels as "
                 "'a;b' or 'a=1;b=0'; rename it"

@@ -44,7 +44,12 @@ from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.folders import list_files
 from fallow.data.loaders.giveaways import find_giveaways
 from fallow.data.loaders.images import read_folder
-from fallow.data.loaders.labels import TaskChoice, encode_labels, encode_test_labels
+from fallow.data.loaders.labels import (
+    EncodedLabels,
+    TaskChoice,
+    encode_labels,
+    encode_test_labels,
+)
 from fallow.data.loaders.numbers import (
     SMALLEST,
     choose_offsets,
@@ -62,7 +67,7 @@ from fallow.data.loaders.pixels import (
 from fallow.data.loaders.scaling import find_range, is_on_another_scale
 from fallow.data.loaders.text_rules import settle_names
 from fallow.data.loaders.units import warn_of_units
-from fallow.data.partition.shares import hold_out
+from fallow.data.partition.shares import hold_out, join_rare
 from fallow.data.reading import (
     ColumnRead,
     Finding,
@@ -162,7 +167,7 @@ def from_arrays(
         is_missing_meant=is_missing_meant,
     )
     features = _to_array(x)
-    findings = (*findings, *_check_numbers(features, encoded.y))
+    findings = (*findings, *_check_numbers(features, encoded))
     offsets = choose_offsets(features)
     if offsets:
         features = subtract_offsets(features, offsets)
@@ -657,7 +662,8 @@ def _build_dataset(
             groups = np.unique(rows.groups, return_inverse=True)[1]
         copies = copies_of(rows.x)
         findings += _warn_of_two_labels(rows, copies)
-        train, test = hold_out(facts.name, rows.x, rows.y, groups, copies)
+        strata = join_rare(rows.y) if facts.labels else rows.y
+        train, test = hold_out(facts.name, rows.x, strata, groups, copies)
         rows, aside = rows.part(train, test)
     site_names, site, site_test = _number_names(rows.sites, aside.sites)
     _, group, group_test = _number_names(rows.groups, aside.groups)
@@ -788,14 +794,14 @@ MOST_CHECKED = 200
 """Largest number of columns of an array that are checked one by one, unlike embeddings."""
 
 
-def _check_numbers(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> list[Finding]:
+def _check_numbers(x: npt.NDArray[Any], labels: EncodedLabels) -> list[Finding]:
     """Return what may be wrong with the columns of an array, as with those of a table.
 
-    x: (n, d).  y: (n,) class ids or targets.
+    x: (n, d).
     """
     if x.ndim != 2 or x.dtype.kind not in "iuf" or not 0 < x.shape[1] <= MOST_CHECKED:
         return []
-    if len(x) != len(y):
+    if len(x) != len(labels.y):
         return []  # refused later
     findings: list[Finding] = []
     names = [f"x[:, {at}]" for at in range(x.shape[1])]
@@ -812,9 +818,9 @@ def _check_numbers(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> list[Finding]:
         findings.append(warning(sentence, "give their logarithms, or other units"))
     with np.errstate(over="ignore"):
         numbers = x.astype(np.float32)
-    if np.isfinite(numbers).all():
+    if np.isfinite(numbers).all() and not labels.labels:
         reads = [ColumnRead(name, "number") for name in names]
-        giveaways = find_giveaways(numbers, names, reads, y)
+        giveaways = find_giveaways(numbers, names, reads, labels.y)
         findings += [replace(item, fix="omit such columns") for item in giveaways]
     return findings
 

@@ -43,6 +43,28 @@ def draw_stratified(
     return np.sort(np.concatenate(chosen))
 
 
+def join_rare(numbers: IntArray) -> IntArray:
+    """Return strata of examples with several labels: one for all rare combinations of answers.
+
+    Most combinations of many labels occur once, and a class of one is never selected from.
+    Combinations with fewer than five examples are joined, and -1 (unlabeled) stays.
+
+    Parameters
+    ----------
+    numbers : ndarray of shape (n,)
+        Answers of each example (`fallow.core.multilabel`).
+
+    Examples
+    --------
+    >>> join_rare(np.array([0, 0, 0, 0, 0, 4, 7, -1])).tolist()
+    [0, 0, 0, 0, 0, 8, 8, -1]
+    """
+    _, combination, sizes = np.unique(numbers, return_inverse=True, return_counts=True)
+    is_rare = (sizes[combination] < 1 / TEST_SHARE) & (numbers >= 0)
+    joined: IntArray = np.where(is_rare, numbers.max(initial=0) + 1, numbers)
+    return joined
+
+
 def hold_out(
     name: str,
     x: Tensor,
