@@ -17,6 +17,8 @@ from fallow.core.streams import stream
 from fallow.engine import row_loss
 from fallow.engine.score_metrics import auroc, auroc_error, count_answers, f1
 from fallow.experiment.metrics import of_answers
+from fallow.experiment.predict import predict_with
+from fallow.experiment.trained import Trained
 from fallow.models.scores import entropy, margin, score_labels
 from tests import findings as several_labels
 
@@ -175,6 +177,16 @@ def test_a_saved_model_predicts_several_labels(findings: fl.Dataset, tmp_path: A
     assert loaded.label_names == several_labels.LABELS
     assert loaded.classes == ()
     assert shares.shape == known.shape
+    model = Trained(loaded.config, loaded.saved, loaded.state)
+    rows = tmp_path / "new.npz"
+    np.savez(rows, x=findings.x_test[:2].numpy())
+    written = predict_with(model, rows, tmp_path / "predicted.csv").path
+    header, first, _ = written.read_text().splitlines()
+    labels = several_labels.LABELS
+    assert header.split(",")[1:3] == [f"label:{labels[0]}", f"probability:{labels[0]}"]
+    assert [float(cell) for cell in first.split(",")[2::2]] == pytest.approx(
+        shares[0].tolist(), abs=1e-6
+    )
     with pytest.raises(ValueError, match="the model is for multilabel; use predict_proba"):
         loaded.predict_set(findings.x_test)
     with pytest.raises(ValueError, match="several labels, which exported files do not"):
