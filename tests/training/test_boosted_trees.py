@@ -347,6 +347,10 @@ def test_the_records_name_each_exchange_and_its_bytes(run: fl.Run) -> None:
             "bald does not support boosted-trees.*: decision trees have neither",
         ),
         ({"privacy": fl.Privacy(epsilon=1.0)}, "does not support local privacy"),
+        (
+            {"data": "diabetes", "target_scale": "none"},
+            "target_scale is 'none', and boosted-trees.*; omit target_scale",
+        ),
         ({"model": "mlp"}, "does not train mlp.*; set model=trees, or omit it"),
         (
             {"training": "fedavg", "model": "trees"},
@@ -362,10 +366,10 @@ def test_the_records_name_each_exchange_and_its_bytes(run: fl.Run) -> None:
 def test_what_trees_do_not_support_is_refused(
     settings: dict[str, Any], sentence: str
 ) -> None:
-    strategy = settings.get("strategy", "random")
-    others = {name: value for name, value in settings.items() if name != "strategy"}
+    options = {"strategy": "random", **SHORT, **settings}
+    data = options.pop("data", table())
     with pytest.raises(ValueError, match=sentence):
-        fl.run(table(), strategy, **{**SHORT, **others})
+        fl.run(data, **options)
 
 
 @each_of("strategy", ["margin", "entropy", "typical", "core-set"])

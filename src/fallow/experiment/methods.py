@@ -132,12 +132,17 @@ def methods_of(
 
 
 def _check_trees(config: ExperimentConfig, strategy: Method) -> None:
-    """Raise ValueError for a strategy that needs more of a model than predictions."""
+    """Raise ValueError for a strategy or a setting that decision trees do not support."""
     if strategy.contract.needs and strategy.contract.untrained == "no":
         names = join_words(list_untrained("features", "predictions"), last="or")
         raise ValueError(
             f"{config.strategy} does not support {config.training}: decision trees have "
             f"neither gradients nor embeddings; use {names}, or train with fedavg"
+        )
+    if config.target_scale == "none":
+        raise ValueError(
+            f"target_scale is 'none', and {config.training} compares gains of squared errors in "
+            "standardized units, without which it may not split; omit target_scale"
         )
 
 

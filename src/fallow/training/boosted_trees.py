@@ -119,7 +119,12 @@ class BoostedTrees:
     -----
     *Bins.*  Sums over all examples, labeled or not, give the mean and variance of each column, and
     twice the numbers of examples in 1,024 intervals, first around the mean and then around the
-    median.  Bins are joined intervals with about equally many examples.
+    median.  Bins are joined intervals with about equally many examples.  Intervals are about 4 % of
+    their distance from the median: values far from it that differ by less share a bin, such as those
+    near 1,000 in a column with mostly zeros.
+
+    *Few labels.*  No tree splits without enough labels for two leaves.  With the default ``least``,
+    two classes of equal size need at least eight labels.
 
     *Ties.*  Among splits with equal gains, the first column is used, and there the middle of the
     first run of equal cuts.
