@@ -309,7 +309,44 @@ def test_units_in_cells_are_never_mixed_with_the_agreed_one(tmp_path: Path) -> N
     file.write_text("x,y\n" + "90 mg/dL,no\n5.1 mmol/L,yes\n" * 9)
     with pytest.raises(ValueError, match="is not a finite number; give one in mg/dL"):
         read_rows(file, agreed)
-    with pytest.raises(
-        ValueError, match="has no feature column"
-    ):  # no example of the study
-        schema_of(file, "y")
+
+
+def range_of(low: float | None, high: float | None) -> Schema:
+    columns = (Column("x", "mg", low=low, high=high), Column("z"))
+    return Schema("table", "classification", "y", ("no", "yes"), columns)
+
+
+@each_of(
+    "separator, form, agreed, first, is_doubtful",
+    [
+        (",", "{}.5", range_of(None, None), 1.5, False),
+        (";", "{},5", range_of(None, None), 1.5, False),
+        (";", "{},215", range_of(0, 20), 1.215, False),
+        (";", "{},215", range_of(1000, 20_000), 1215, False),
+        (";", "{}.215", range_of(0, 20), 1.215, False),
+        (";", "{}.215", range_of(1000, 20_000), 1215, False),
+        (",", '"{},215"', range_of(0, 20), 1.215, False),
+        (",", '"{},215"', range_of(1000, 20_000), 1215, False),
+        (",", "{}.215", range_of(1000, 20_000), 1215, False),
+        (";", "{},215", range_of(None, None), 1.215, True),
+        (",", '"{},215"', range_of(None, None), 1215, True),
+        (",", "{}.215", range_of(0, 20_000), 1.215, True),
+    ],
+)
+def test_agreed_ranges_decide_the_decimal_mark_of_a_site(
+    separator: str,
+    form: str,
+    agreed: Schema,
+    first: float,
+    is_doubtful: bool,
+    tmp_path: Path,
+) -> None:
+    lines = [[form.format(row), str(row), "yes"] for row in range(1, 12)]
+    lines.insert(0, ["x", "z", "y"])
+    (tmp_path / "rows.csv").write_text("\n".join(map(separator.join, lines)))
+    read = read_rows(tmp_path / "rows.csv", agreed)
+    assert float(read.x[0, 0]) == pytest.approx(first)
+    doubts = [note for note in read.notes if "because all have three digits" in note]
+    assert bool(doubts) is is_doubtful
+    assert all("set low = and high = of the column" in note for note in doubts)
+    assert not any("are outside" in note for note in read.notes)

@@ -69,6 +69,7 @@ ReadableRow = tuple[tuple[str, str, str], ...] | Path
 file."""
 MOST_VIEWS = 4
 """Largest number of images of a row, shown side by side."""
+BY_RANGE = "low = and high = of the column in study.toml, which decide it"
 MOST_FAULTS = 20
 """Largest number of notes about images that cannot be displayed."""
 
@@ -325,9 +326,8 @@ def _check_groups_apart(rows: SiteRows, tests: SiteRows, file: str) -> None:
 
 def _read_table(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
     from fallow.data.loaders.encoding import find_empty
-    from fallow.data.loaders.table_files import read_file
 
-    table = read_file(file, options=options)
+    table = _read_in_range(file, schema, options)
     group = options.group
     passed_over = _check_columns(table, schema, group)
     is_whole = np.ones(table.n_rows, dtype=np.bool_)  # lines without missing required cells
@@ -404,6 +404,43 @@ def _read_table(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
         marks=table.marks.known,
         predictions=predictions,
     )
+
+
+def _read_in_range(file: Path, schema: Schema, options: LoadOptions) -> Table:
+    """Read a table; the agreed ranges decide whether a mark such as that of 3,215 is decimal."""
+    from fallow.data.loaders.marks import OTHER
+    from fallow.data.loaders.table_files import read_file
+
+    table = read_file(file, options=options)
+    if not table.marks.doubt:
+        return table
+    decimal = table.marks.decimal
+    readings = [
+        read_file(file, options=replace(options, decimal=mark))
+        for mark in (decimal, OTHER[decimal])
+    ]
+    within, otherwise = (_count_in_range(reading, schema) for reading in readings)
+    if within == otherwise:
+        doubts = {finding.sentence for finding in table.marks.warn_of_doubt(table.name)}
+        findings = [
+            replace(one, fix=BY_RANGE) if one.sentence in doubts else one
+            for one in table.findings
+        ]
+        return replace(table, findings=tuple(findings))
+    return readings[0] if within > otherwise else readings[1]
+
+
+def _count_in_range(table: Table, schema: Schema) -> int:
+    """Count the numbers in the agreed ranges of columns that have one."""
+    n_within = 0
+    for column in schema.columns:
+        low, high = column.low, column.high
+        if low is None or high is None or column.name not in table.columns:
+            continue
+        numbers = table.numbers(column.name)
+        if numbers is not None:
+            n_within += int(((numbers >= low) & (numbers <= high)).sum())
+    return n_within
 
 
 def _read_predictions(
