@@ -138,6 +138,25 @@ def test_all_columns_are_read_where_as_many_as_rows_have_few_levels() -> None:
     assert read == [0, 5]
 
 
+def test_classes_are_columns_with_two_levels() -> None:
+    draw = np.random.default_rng(1)
+    labels = np.array([0, 1, 2, 1, 0])
+    codes = np.array([[1.0, 1], [1, 1], [1, 1], [1, -1], [-1, 1]])
+    rows = np.concatenate([codes, draw.standard_normal((5, 2))], 1)
+    with_one = np.concatenate([rows, np.ones((5, 1))], 1)
+    y = np.eye(3)[labels]
+    sums = Aggregates(5, with_one.T @ with_one, rows.T @ y)
+    ones = np.ones(4)
+    levels = [*find_levels(rows[:, :2]), *[np.zeros(0)] * 2]
+    features = LinearFeatures(ones, 0 * ones, 0 * ones)
+    read = []
+    for counts in (np.zeros(0), y.sum(0)):
+        phase = Phase(sums._replace(counts=counts), rows, labels)
+        first = attack(Observed(features, [phase], levels=levels))[0]
+        read.append(first.result["read"])
+    assert read == [2, 5]
+
+
 def test_examples_of_one_site_are_read_from_the_model_of_all_sites() -> None:
     draw = np.random.default_rng(2)
     rows = draw.standard_normal((4, 3))

@@ -405,6 +405,7 @@ def read_levels(
     rows: int,
     levels: Sequence[Array],
     search: Search,
+    classes: Array | None = None,
 ) -> Array:
     """Return examples from the products of their columns, if enough columns have few levels.
 
@@ -413,13 +414,20 @@ def read_levels(
     other columns follow from their products with them.
 
     products: of columns with a constant behind them (`WithConstant`).  rows: their number.  levels:
-    possible values of each column, in standard units; empty if they are many.
+    possible values of each column, in standard units; empty if they are many.  classes: products
+    (p + 1, C) with 0 and 1 for each class, which are columns with two levels; None without.
     """
     varies = features.varies
+    width = len(varies)
     divisor = np.where(varies, features.scale, np.inf)
     to_units = np.diag(np.append(1 / divisor, 1 / constant))
     to_units[:-1, -1] = np.where(varies, -features.shift / divisor, 0.0) / constant
     known = to_units @ products @ to_units.T  # Σ [x, 1] [x, 1]', (p + 1, p + 1)
+    if classes is not None:
+        of_classes = to_units @ classes  # Σ [x, 1] y', (p + 1, C)
+        known = _insert_classes(known, of_classes)
+        levels = [*levels, *[np.array([0.0, 1.0])] * classes.shape[1]]
+        varies = np.append(varies, np.ones(classes.shape[1], dtype=bool))
     means = known[:-1, -1] / rows
     spread = np.diag(known)[:-1] / rows - means**2
     is_open: list[int] = np.flatnonzero(varies & (spread > SAME_PRODUCT)).tolist()
@@ -438,8 +446,16 @@ def read_levels(
         if error < best.value:
             best = Minimum(with_one[:, :-1], error)
     if not len(best.point):
-        return np.zeros((0, len(means)))
-    return best.point
+        return np.zeros((0, width))
+    return best.point[:, :width]
+
+
+def _insert_classes(known: Array, of_classes: Array) -> Array:
+    """Return products of [x, y, 1] from those of [x, 1] and those with 0 and 1 of each class."""
+    counts = of_classes[-1:]  # (1, C)
+    above = [known[:-1, :-1], of_classes[:-1], known[:-1, -1:]]
+    within = [of_classes[:-1].T, np.diag(counts[0]), counts.T]
+    return np.block([above, within, [known[-1:, :-1], counts, known[-1:, -1:]]])
 
 
 def _list_level_columns(

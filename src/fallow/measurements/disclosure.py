@@ -61,6 +61,7 @@ OF_POOL = "products of all examples"
 OF_MODEL = "model alone"
 """Name of the attack on the weights of the final model."""
 MOST_ATTACKS = 9
+NO_COUNTS: Array = np.zeros(0)
 
 
 # -- what an attacker holds -------------------------------------------------------------------
@@ -71,7 +72,7 @@ class Aggregates(NamedTuple):
 
     products (D + 1, D + 1): Σ [phi, constant] [phi, constant]'; classes (D, C): Σ phi y'.
     is_clipped: phi are clipped features, with noise in the sums.  is_signed: sums of rows that left
-    are subtracted.
+    are subtracted.  counts (C,): examples of each class; empty if they are not known.
     """
 
     rows: int
@@ -80,6 +81,7 @@ class Aggregates(NamedTuple):
     constant: float = 1.0
     is_clipped: bool = False
     is_signed: bool = False
+    counts: Array = NO_COUNTS
 
     @property
     def numbers(self) -> int:
@@ -169,7 +171,11 @@ def read_aggregates(sums: Values, outputs: int) -> Aggregates | None:
     if "products" not in sums or "cross" not in sums:
         return None
     products = _read_products(sums, "n")
-    return Aggregates(rows, products, torch.as_tensor(sums["cross"]).numpy())
+    cross = torch.as_tensor(sums["cross"]).numpy()
+    counts = NO_COUNTS
+    if outputs > 1 and "targets" in sums:
+        counts = torch.as_tensor(sums["targets"]).numpy()
+    return Aggregates(rows, products, cross, counts=counts)
 
 
 def read_pool(sums: Values) -> Aggregates:
@@ -318,6 +324,7 @@ def subtract(before: Phase, after: Phase) -> Phase:
         is_signed=n_left > 0,
         products=after.sums.products - before.sums.products,
         classes=after.sums.classes - before.sums.classes,
+        counts=after.sums.counts - before.sums.counts,
     )
     rows = np.concatenate([after.rows[is_new], before.rows[has_left]])
     labels = np.concatenate([after.labels[is_new], before.labels[has_left]])
@@ -344,6 +351,10 @@ def _attack_products(
         candidates = np.concatenate([candidates, alone])
         are_few = 0 < sums.rows <= MOST_LEVEL_ROWS and not sums.is_signed
         if are_few and observed.levels:
+            of_classes = None
+            if len(sums.counts):
+                counted = sums.constant * sums.counts[None]
+                of_classes = np.concatenate([sums.classes, counted])
             by_level = read_levels(
                 observed.features,
                 sums.products,
@@ -351,6 +362,7 @@ def _attack_products(
                 sums.rows,
                 observed.levels,
                 _search(observed, name),
+                of_classes,
             )
             candidates = np.concatenate([candidates, by_level])
     return _compare(observed, name, candidates, rows, sums.numbers, started)
