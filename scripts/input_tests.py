@@ -113,6 +113,81 @@ Each row of a table of cases is one input, which is read right or refused with i
 | kind | such as | inputs | tests |
 |---|---|---:|---|
 """
+CHANGED = (
+    (
+        "413691d7",
+        "images of uint8",
+        "0 to 255",
+        "0 to 1",
+        "models learned nothing from them",
+    ),
+    (
+        "0a023bde",
+        "images in folders",
+        "-1 to 1",
+        "0 to 1",
+        "arrays of the same images differed",
+    ),
+    ("cb1ff10a", "labels -1 and NA among numbers", "classes", "unlabeled", "as in arrays"),
+    ("7a50d4ec", "true and false", "two columns", "1 and 0", "as in frames"),
+    ("7a50d4ec", "numbers as text in frames", "categories", "numbers", "as in CSV files"),
+    (
+        "7a50d4ec",
+        "numbers with one unit",
+        "categories",
+        "numbers",
+        "the unit is on the sheet",
+    ),
+    (
+        "7a50d4ec",
+        "numbers far from 0",
+        "as written",
+        "shifted",
+        "float32 lost their differences",
+    ),
+    (
+        "7a50d4ec",
+        "007, 1_0, full-width digits",
+        "numbers",
+        "names",
+        "codes keep their zeros",
+    ),
+    (
+        "7a50d4ec",
+        "filtered row counters",
+        "numbers",
+        "left out",
+        "they have the order of rows",
+    ),
+    (
+        "5d5a0b15",
+        "rotated or transparent images",
+        "as stored",
+        "as shown",
+        "annotators see these",
+    ),
+    (
+        "5d5a0b15",
+        "DICOM with a slope",
+        "by bits",
+        "physical",
+        "scanners store different numbers",
+    ),
+    ("b933ec06", "0,137 in an unclear file", "137", "0.137", "no thousands begin with 0"),
+    ("6c3d5785", "1,5 as text in Excel", "a category", "1.5", "as in CSV files"),
+    ("8509b302", "labels -1 beside texts", "a class", "unlabeled", "as beside numbers"),
+    ("edb6fde2", "1,234 beside 14.30", "a category", "1.234", "14.30 is a time of day"),
+    ("0b17676a", "DICOM colors in YBR", "converted twice", "once", "pydicom converts them"),
+)
+"""Changed values of existing fixtures: commit, cells, before, now, and reason."""
+CHANGED_HEAD = """
+## Changed values
+
+Values of features and labels in existing fixtures that changed, oldest first:
+
+| commit | cells | before | now | reason |
+|---|---|---|---|---|
+"""
 
 
 def main() -> None:
@@ -131,7 +206,10 @@ def build_page() -> str:
         total += number
         files = ", ".join(f"`{name.replace('.', '/')}.py`" for name in names)
         text += f"| {kind} | {examples} | {number} | {files} |\n"
-    return text + f"| all | | {total} | |\n"
+    text += f"| all | | {total} | |\n{CHANGED_HEAD}"
+    for commit, *cells in CHANGED:
+        text += f"| `{commit}` | {' | '.join(cells)} |\n"
+    return text
 
 
 def count_inputs(module: ModuleType) -> int:
