@@ -13,7 +13,7 @@ from fallow.cli.label import PORT as PAGE
 from fallow.cli.monitor import monitor
 from fallow.deployment.site.attack import FILE as ATTACK
 from fallow.deployment.site.host import FEATURES
-from fallow.deployment.site.refusals import LOG
+from fallow.deployment.site.refusals import EARLIER_LOG, ENTRY, LARGEST_LOG, LOG
 from fallow.deployment.site.status import collect_status
 from fallow.measurements.meter import Exposure, describe_exposure
 from fallow.privacy.settings import Privacy
@@ -28,6 +28,8 @@ from tests.deployment.test_page_command import make_site
 pytest.importorskip("cryptography")
 SHEET = Path(__file__).resolve().parents[1] / "docs" / "approval-sheet.md"
 WORDS = 700
+LINE = 1000
+"""Bytes above the first line of an entry in a log."""
 BESIDE = (".lock", "-wal", "-shm")
 """Ends of files of a database, and of empty files that lock others."""
 
@@ -63,9 +65,16 @@ def test_the_ports_are_those_of_the_code() -> None:
 def test_all_that_a_site_writes_is_listed(tmp_path: Path) -> None:
     site = make_site(tmp_path)
     listed = set(re.findall(r"`([\w.-]+)/?`", section("Storage")))
-    assert {LOG, "releases.log", FEATURES, ATTACK, "live.json", DATA, "audit"} <= listed
+    own = {LOG, EARLIER_LOG, "releases.log", FEATURES, ATTACK, "live.json", DATA, "audit"}
+    assert own <= listed
     written = {file.name for file in site.path.iterdir()}
     assert {name for name in written if not name.endswith(BESIDE)} <= listed
+
+
+def test_error_texts_have_the_size_of_the_sheet() -> None:
+    (megabytes,) = re.findall(r"(\d+) MB at most", section("Storage"))
+    of_file = LARGEST_LOG + ENTRY + LINE  # the last entry comes before rotation
+    assert 2 * of_file <= int(megabytes) * 10**6
 
 
 @pytest.mark.long

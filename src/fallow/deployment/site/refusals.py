@@ -24,7 +24,8 @@ from fallow.storage.errors import DamagedFileError, ReplacedFileError, Unwritabl
 from fallow.storage.plain import SENTENCE, plain
 
 LOG = "errors.log"
-LARGEST_LOG = 1 << 20  # log size in bytes before rotation
+EARLIER_LOG = "errors.log.1"
+LARGEST_LOG = 900_000  # bytes before rotation; with an earlier log and its last entry, 2 MB
 ENTRY = 1 << 16  # largest entry in bytes
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -59,7 +60,7 @@ class ErrorLog:
     def _append(self, entry: bytes) -> None:
         with suppress(FileNotFoundError):
             if self.path.stat().st_size > LARGEST_LOG:
-                self.path.replace(self.path.with_name(f"{LOG}.1"))
+                self.path.replace(self.path.with_name(EARLIER_LOG))
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         file = os.open(self.path, flags, 0o600)
         try:
