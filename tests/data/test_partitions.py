@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fallow.core.build import build, names
-from fallow.data import natural_sites, partition_report
+from fallow.data import partition_report
 from fallow.data.partition import few_classes, partitions
 from fallow.data.partition.base import Partition, largest_remainder
+from fallow.data.partition.basic import natural_sites
 from fallow.data.partition.partitions import (
     IID,
     Counts,

@@ -14,8 +14,9 @@ from fallow.core.build import build
 from fallow.core.names import lend
 from fallow.core.optional import check_full_install
 from fallow.core.suggestions import explain_constructor
-from fallow.data import Dataset, natural_sites, partition_report
+from fallow.data import Dataset, partition_report
 from fallow.data.partition import partitions
+from fallow.data.partition.basic import natural_sites
 from fallow.experiment.rows import split_rows
 from fallow.settings.config import ExperimentConfig, config_from
 from fallow.settings.spec import Spec

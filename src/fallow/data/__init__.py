@@ -18,7 +18,6 @@ from fallow.data.loaders.open import (
     from_table,
     open_dataset,
 )
-from fallow.data.partition.basic import natural_sites
 from fallow.data.partition.shares import (
     class_counts,
     hold_out,
@@ -42,7 +41,6 @@ __all__ = [
     "hold_out",
     "load",
     "load_outline",
-    "natural_sites",
     "open_dataset",
     "partition_report",
     "read_rows",

@@ -44,7 +44,6 @@ from fallow.deployment.toml import (
 )
 from fallow.privacy.signing import decode_key
 from fallow.settings.config import ExperimentConfig, config_from
-from fallow.settings.listing import configuration_schema
 from fallow.settings.sums import describe_sums
 from fallow.storage.files import write_whole
 from fallow.storage.validation import JsonSchema, build_schema
@@ -222,6 +221,8 @@ def names_secure_sum(config: str) -> bool:
 
 def study_schema() -> JsonSchema:
     """Return the JSON schema of ``study.toml``."""
+    from fallow.settings.listing import configuration_schema  # sites never need it
+
     schema = configuration_schema()
     sections = describe_file(Parties)["properties"]
     columns = build_schema(Schema)

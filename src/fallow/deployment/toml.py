@@ -14,7 +14,7 @@ from tomlkit.items import Array, Item, Table
 from fallow.core.kinds import hints_of
 from fallow.deployment.schema import Schema
 from fallow.settings.config import ExperimentConfig, settings_of_training
-from fallow.settings.listing import meaning_of
+from fallow.settings.descriptions import meaning_of
 from fallow.storage.validation import adapter_of
 
 UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}

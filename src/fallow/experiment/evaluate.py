@@ -37,7 +37,6 @@ from fallow.experiment.scale import in_units
 from fallow.measurements.base import ScoredExamples
 from fallow.sites import LocalSite
 from fallow.sites.view import SiteView
-from fallow.strategies.parts.committee import averages_at_site, personal_model
 
 if TYPE_CHECKING:
     from fallow.experiment.record import PseudoLabels, Scores
@@ -78,12 +77,16 @@ def _nearest(site: LocalSite, simulation: Simulation) -> Tensor:
 
 def _directions(view: SiteView, x: Tensor) -> Tensor:
     """Return normalized features of the site's own average model: (k, ...) -> (k, d)."""
+    from fallow.strategies.parts.committee import personal_model  # in simulations
+
     features, _ = view.look(personal_model(view), x)
     return normalize(features.double(), dim=1)
 
 
 def collaborators(site: LocalSite) -> list[SiteId]:
     """Return the sites whose models are in the latest average of a site."""
+    from fallow.strategies.parts.committee import averages_at_site  # in simulations
+
     if not averages_at_site(SiteView(site, 0)):
         return []
     brought = sorted(name for name in site.memory if name.startswith(BROUGHT))

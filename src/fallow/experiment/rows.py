@@ -17,7 +17,6 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId
 from fallow.data.dataset import Dataset, embed_rows, take_some
-from fallow.data.partition import partitions
 from fallow.data.partition.groups import label_groups, split_by_groups, take_groups
 from fallow.data.reading import ReportBytes, count_at, ignore_bytes, note
 from fallow.experiment.methods import joins_groups
@@ -184,6 +183,8 @@ def split_rows(
     config: ExperimentConfig, dataset: Dataset, seed: int
 ) -> dict[SiteId, RowNumbers]:
     """Return the indices of the examples of each site, which depend on data, partition and seed."""
+    from fallow.data.partition import partitions  # sites never need it
+
     config.check_rows(count_examples(config, dataset))
     rule = build(partitions, config.partition.name, OWN, **config.partition.fields)
     rng = np.random.default_rng(seed_of(seed, "partition", str(config.partition)))

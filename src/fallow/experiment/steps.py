@@ -28,7 +28,6 @@ from fallow.experiment.methods import threads, versions_of
 from fallow.measurements.meter import count_sent, count_values, measure_exposure
 from fallow.settings.config import ExperimentConfig
 from fallow.sites.store import Label
-from fallow.training.personal.parts.graphs import peers
 
 if TYPE_CHECKING:
     from fallow.experiment.record import (
@@ -233,6 +232,8 @@ def describe_collaboration(
     graph = state.get("graph")
     if graph is None or graph.shape != (len(sites), len(sites)):
         return {}
+    from fallow.training.personal.parts.graphs import peers  # sites never need it
+
     collaboration: Collaboration = {"graph": peers(graph, sites)}
     for name in TRACED:
         if name in state:

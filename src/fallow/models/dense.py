@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 from torch import Generator, Tensor, nn
 
@@ -27,6 +27,8 @@ class Linear(nn.Module):
     init : {"zeros", "default"}
         Initial weights: zeros, or PyTorch's uniform initialization.
     """
+
+    features_are_rows: ClassVar[bool] = True  # for query strategies
 
     def __init__(
         self,

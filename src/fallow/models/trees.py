@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 from torch import Generator, Tensor, nn
@@ -31,6 +31,8 @@ class Trees(nn.Module):
     depth : int
         Number of decisions from the root of a tree to a leaf.
     """
+
+    features_are_rows: ClassVar[bool] = True  # for query strategies
 
     def __init__(
         self, shape: Sequence[int], outputs: int, *, stages: int = 100, depth: int = 3

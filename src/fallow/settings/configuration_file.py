@@ -11,7 +11,7 @@ from pathlib import Path
 from fallow.core.load_options import LoadOptions, list_given
 from fallow.core.wording import count_noun, join_some
 from fallow.settings.config import ExperimentConfig
-from fallow.settings.listing import meaning_of
+from fallow.settings.descriptions import meaning_of
 
 Value = str | int | float | bool | Sequence[str]
 WIDTH = 38

@@ -99,3 +99,12 @@ PARTS: dict[str, str] = {
     "privacy": "How sums leave a site (sums, epsilon), and secure aggregation (secure_sum).",
 }
 """Descriptions of settings with nested settings."""
+
+
+def meaning_of(name: str) -> str:
+    """Return the description of a setting, or "" if it has none.
+
+    Settings of ``local_training_config`` have the descriptions of ``training_config``.
+    """
+    usual = name.replace("local_training_config.", "training_config.")
+    return MEANINGS.get(usual) or PARTS.get(name, "")

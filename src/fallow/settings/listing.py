@@ -19,7 +19,7 @@ from fallow.core.kinds import describe_kind
 from fallow.core.limits import SCHEMA
 from fallow.core.training_config import KEYWORDS
 from fallow.settings.config import ExperimentConfig
-from fallow.settings.descriptions import MEANINGS, PARTS
+from fallow.settings.descriptions import meaning_of
 from fallow.settings.spec import Published, Spec
 from fallow.storage.validation import JsonSchema, build_schema
 
@@ -113,15 +113,6 @@ def _walk(defaults: object, prefix: str) -> Iterator[Setting]:
             meaning=meaning_of(name),
             source=f"{kind.__module__}.{kind.__name__}",
         )
-
-
-def meaning_of(name: str) -> str:
-    """Return the description of a setting, or "" if it has none.
-
-    Settings of ``local_training_config`` have the descriptions of ``training_config``.
-    """
-    usual = name.replace("local_training_config.", "training_config.")
-    return MEANINGS.get(usual) or PARTS.get(name, "")
 
 
 def describe_value(value: object) -> str:

@@ -14,7 +14,6 @@ from fallow.core.types import SiteId, State
 from fallow.core.view import Rows, check_rows_kind, refuse_attribute
 from fallow.engine.forward import forward, has_dropout
 from fallow.engine.loop import look
-from fallow.models.networks import Linear, Trees
 from fallow.sites.site import LocalSite
 
 CHUNK = 4096  # examples per batch
@@ -211,8 +210,8 @@ class SiteView:
 
     def _sees_rows(self, state: State) -> bool:
         """Return whether the features are the examples themselves, so that no pass is necessary."""
-        has_body = not isinstance(self._site.parts.model, Linear | Trees)
-        return not has_body and state["w"].dtype == self._site.x.dtype
+        are_rows = getattr(self._site.parts.model, "features_are_rows", False)
+        return are_rows and state["w"].dtype == self._site.x.dtype
 
     def _flat_rows(self, which: Rows) -> Tensor:
         if which not in self._flat:
