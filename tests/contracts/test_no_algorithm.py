@@ -43,6 +43,7 @@ CHECKED = {
 WORDS = {
     **CHECKED,
     "body": "content of an instruction and of an HTTP message",
+    "chosen": "labels that were typed beside a prediction (`PredictionUse`)",
     "columns": "columns of the agreed schema",
     "conflicts": "labeling tasks that annotators disagree on",
     "counts": "a word for the terms of a study",

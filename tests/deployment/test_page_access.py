@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fallow.deployment.labeling_page.access import TokenAccess
-from fallow.deployment.labeling_page.forms import name_of
+from fallow.deployment.labeling_page.forms import FIELDS, name_of
 from tests.deployment.label_queues import enter, make_queue, outside
 
 PATHS = [
@@ -134,7 +134,7 @@ def test_files_beside_the_static_ones_cannot_be_had(tmp_path: Path) -> None:
         (b"row=3&" + b"x" * 70_000, "the form is too long"),
         (b"row=%ff&seen=&value=1", "the form cannot be read"),
         (b"\xff", "the form cannot be read"),
-        (b"&".join(b"a=1" for _ in range(33)), "the form cannot be read"),
+        (b"&".join(b"a=1" for _ in range(FIELDS + 1)), "the form cannot be read"),
         (b'{"row": 3}', "the form has no field 'row'"),
         (b"", "the form has no field 'row'"),
     ],

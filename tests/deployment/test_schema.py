@@ -264,7 +264,7 @@ def test_the_decimal_mark_of_a_site_is_that_of_its_settings_or_a_note(
     file.write_text(f"dose;y\n{cells[0]};a\n{cells[1]};b\n")
     rows = read_rows(file, schema, LoadOptions(decimal=decimal))
     assert rows.x[0, 0].item() == pytest.approx(first)
-    is_told = any("set decimal=" in note for note in rows.notes)
+    is_told = any("set low = and high =" in note for note in rows.notes)
     assert is_told == (decimal == "auto" and cells[0] == "3,215")
 
 

@@ -93,6 +93,7 @@ DATA = {
     "drop_rows",
     "channels",
     "classes",
+    "labels",
     "resplit",
     "group",
     "physical_range",

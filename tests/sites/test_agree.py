@@ -117,7 +117,10 @@ PERSONAL = names(fallow.training.personal)  # have separate tests
 OTHERS = [
     name
     for name, cls in names(fallow.training).items()
-    if cls.contract.trains and name not in ("FedAvg", *SOLVERS) and name not in PERSONAL
+    if cls.contract.trains
+    and cls.contract.classes
+    and name not in ("FedAvg", *SOLVERS)
+    and name not in PERSONAL
 ]
 PAIRS += [(training, "Typicality") for training in OTHERS]
 

@@ -108,7 +108,7 @@ def check_values(pairs: Iterable[str]) -> None:
     >>> check_values(["cycles=2", "rounds=x"])
     Traceback (most recent call last):
         ...
-    ValueError: rounds is 'x'; it must be a whole number
+    ValueError: rounds is 'x'; it must be a whole number, at least 1
     """
     for key, equals, text in (pair.partition("=") for pair in pairs):
         if not equals:

@@ -70,7 +70,7 @@ class DatasetCache:
         return dataset
 
 
-NAMES = ("classes", "site_names", "columns", "ids")
+NAMES = ("classes", "labels", "site_names", "columns", "ids")
 """Fields of a dataset with texts, and None for no IDs."""
 AS_JSON: Mapping[str, Any] = {
     "missing": Missing,

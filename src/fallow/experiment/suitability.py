@@ -25,7 +25,6 @@ from fallow.privacy.settings import check_targets
 from fallow.settings.classes import classes_of
 from fallow.settings.config import ExperimentConfig
 
-TASKS = ("classification", "regression", "multilabel")
 SEVERAL = "several labels per example"
 ONE_LABEL = ("coverage", "validation")
 """Settings that apply to one label per example."""
@@ -64,7 +63,7 @@ def check_strategy(strategy: Query, name: str, task: Task, has: str) -> None:
     """Raise ValueError if a query strategy does not support the task; ``has`` describes the data."""
     if not works_on(strategy.contract, task):
         needs = "is for regression"
-        others = strategies_for(*TASKS)
+        others = strategies_for("classification", "regression")
         if task == "regression":
             needs = "requires classes"
             others = strategies_for(task)
