@@ -15,6 +15,7 @@ from fallow.core.composites import (
     Documents,
     ExampleProducts,
     Fields,
+    Histograms,
     LabelProducts,
     Losses,
     PatchMoments,
@@ -275,6 +276,16 @@ def _(reply: LabelProducts, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
         "features without products": {"features": valid["features"] + LARGE},
         "weight without rows": {"n": valid["n"] + 3.0},
     }
+
+
+@change_reply.register
+def _(reply: Histograms, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
+    first = torch.zeros(valid["gradients"].shape)
+    first[..., :1, 0] = LARGE
+    changes = {"more hessians than labels": {"hessians": valid["hessians"] + LARGE}}
+    if first.shape[-2] > 1:
+        changes["gradients of one column"] = {"gradients": valid["gradients"] + first}
+    return changes
 
 
 @change_reply.register

@@ -75,6 +75,41 @@ class Fields(Composite):
         return None
 
 
+@final
+@dataclass(frozen=True)
+class Histograms(Composite):
+    """Sums of gradients and hessians of labeled examples by tree, node, column and bin.
+
+    Each example is in one bin of every column, so the sums over bins are the same for all columns.
+    Hessians are at most 1, so the sum over a tree is at most the weight of all labels.
+
+    bins: number of bins of a column.
+    """
+
+    bins: int
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        shape = ("trees", "nodes", "inputs", self.bins)
+        return {"gradients": Real(shape), "hessians": NonNegative(shape)}
+
+    def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
+        room = 2 * self.bins * known.room
+        for name in ("gradients", "hessians"):
+            totals = parts[name].sum(-1)  # (trees, nodes, d)
+            apart = (totals - totals[..., :1]).abs()
+            size = parts[name].abs().sum(-1)
+            if bool((apart > known.tolerance * (1 + size) + room).any()):
+                return f"the sums of {name} over the bins of a node differ between columns"
+        weight = known.labels * known.heaviest
+        most = float(parts["hessians"][:, :, 0].sum((1, 2)).max())
+        if most > weight * (1 + known.tolerance) + room * len(parts["hessians"][0]):
+            return (
+                f"the hessians of a tree add up to {most:g}, and {known.labels:g} labeled rows "
+                f"weigh {weight:g} at most"
+            )
+        return None
+
+
 # -- products of labeled examples -----------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from torch.nn.functional import one_hot
 
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
-from fallow.core.composites import moments
+from fallow.core.composites import Histograms, moments
 from fallow.core.contract import Contract
 from fallow.core.fit_declarations import STORED, FitDeclaration
 from fallow.core.limits import (
@@ -324,10 +324,7 @@ class BoostedTrees:
 
     @client.sum(
         "aggregates of gradients and hessians of labeled examples by node, column and bin",
-        returns=lambda self: {
-            "gradients": Real(("trees", "nodes", "inputs", self.bins)),
-            "hessians": NonNegative(("trees", "nodes", "inputs", self.bins)),
-        },
+        returns=lambda self: Histograms(self.bins),
         takes=lambda self: {
             "stage": Whole(upto=(self.stages - 1,)),
             "level": Whole(upto=(self.depth - 1,)),
