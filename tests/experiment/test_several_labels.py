@@ -140,6 +140,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"flip": 1}, "flip changes classes, and findings has none"),
     ({"strategy": "badge:sigma=0.5"}, "badge:sigma=0.5 does not support several labels"),
     ({"target_scale": "none"}, "it scales the targets of regression"),
+    (
+        {"partition": "dirichlet:alpha=1"},
+        "splits by class, and findings has several labels",
+    ),
 ]
 
 

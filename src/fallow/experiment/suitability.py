@@ -28,6 +28,8 @@ from fallow.settings.config import ExperimentConfig
 SEVERAL = "several labels per example"
 ONE_LABEL = ("coverage", "validation")
 """Settings that apply to one label per example."""
+WITHOUT_CLASSES = ("iid", "natural")
+"""Partitions that do not depend on classes."""
 MOST_SOLVED = 8192
 """Maximum number of features of a closed-form model: the products of all pairs take 0.5 GB."""
 
@@ -99,6 +101,11 @@ def refuse_for_labels(config: ExperimentConfig, methods: Methods, has: str) -> N
                 f"{name} is {show_value(value)}, which does not support several labels, and {has}; "
                 "omit it"
             )
+    partition = config.partition.name
+    if partition.lower() not in WITHOUT_CLASSES and ":" not in partition:  # not one's own
+        raise ValueError(
+            f"partition={config.partition} splits by class, and {has}; use iid or natural"
+        )
 
 
 def trainers_of_labels() -> list[str]:
