@@ -24,6 +24,7 @@ from fallow.deployment.site.attack import (
     attack_site,
     describe_cells,
     list_phases,
+    restore_label,
     write_examples,
 )
 from fallow.deployment.site.status import collect_status
@@ -33,6 +34,7 @@ from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label
+from tests.deployment.label_queues import make_queue
 from tests.deployment.simulations import NAMES, Federation, federation, rows
 
 SETTINGS: dict[str, Any] = {
@@ -159,6 +161,20 @@ def test_an_example_that_left_is_read_from_the_sums_before_and_after(
     assert example.is_read
     assert example.true == pytest.approx(site.rows.x[left[0]].tolist(), rel=1e-6)
     simulation.close()
+
+
+def test_a_corrected_label_is_attacked_as_it_was_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(["2026-01-01T10:00:00+00:00", "2026-01-02T10:00:00+00:00"])
+    monkeypatch.setattr("fallow.deployment.ledger.ledger.now", lambda: next(times))
+    ledger = make_queue(tmp_path).ledger
+    ledger.answer(3, 1, "Ann")
+    ledger.answer(3, 0, "Ann")
+    label = Label(row=3, value=0, cycle=0)
+    assert restore_label(ledger, label, "2026-01-01T12:00:00+00:00").value == 1
+    assert restore_label(ledger, label, "2026-01-03T12:00:00+00:00").value == 0
+    assert restore_label(ledger, Label(row=9, value=0, cycle=0), "2026-01-03").value == 0
 
 
 def test_all_cycles_are_attacked() -> None:

@@ -321,7 +321,7 @@ def _list_sums(
     for cycle, at in times.items():
         absent = [row for row in excluded if withdrawn.get(row, at) <= at]
         used = [
-            _restore(ledger, label, at)
+            restore_label(ledger, label, at)
             for label in labels
             if label.cycle < cycle and label.row not in absent
         ]
@@ -341,7 +341,7 @@ def _find_withdrawals(ledger: Ledger) -> dict[int, str]:
     }
 
 
-def _restore(ledger: Ledger, label: Label, at: str) -> Label:
+def restore_label(ledger: Ledger, label: Label, at: str) -> Label:
     """Return a label as it was at a time, if one annotator gave it."""
     answers = [answer for answer in ledger.history(label.row) if answer.at <= at]
     if len({answer.annotator for answer in answers}) != 1 or answers[-1].value is None:
