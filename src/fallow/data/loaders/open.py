@@ -42,7 +42,6 @@ from fallow.data.dataset import (
 )
 from fallow.data.loaders.archive import read_arrays
 from fallow.data.loaders.folders import list_files
-from fallow.data.loaders.giveaways import find_giveaways
 from fallow.data.loaders.images import read_folder
 from fallow.data.loaders.labels import (
     EncodedLabels,
@@ -363,6 +362,8 @@ def from_sources(
     )
     giveaways: list[Finding] = []
     if not labels.labels:
+        from fallow.data.loaders.giveaways import find_giveaways  # sites never need it
+
         giveaways = find_giveaways(
             table.x[:n], table.columns, table.reading.columns, labels.y
         )
@@ -819,6 +820,8 @@ def _check_numbers(x: npt.NDArray[Any], labels: EncodedLabels) -> list[Finding]:
     with np.errstate(over="ignore"):
         numbers = x.astype(np.float32)
     if np.isfinite(numbers).all() and not labels.labels:
+        from fallow.data.loaders.giveaways import find_giveaways  # sites never need it
+
         reads = [ColumnRead(name, "number") for name in names]
         giveaways = find_giveaways(numbers, names, reads, labels.y)
         findings += [replace(item, fix="omit such columns") for item in giveaways]
