@@ -159,6 +159,7 @@ def test_a_federation_has_its_sites(setting: dict[str, Any]) -> None:
     ("settings", "sentence"),
     [
         ({"participation": 0.5}, "participation has no effect, because there is one round"),
+        ({"rounds": 2}, "finds its model in one round"),
         ({"cycles": 0, "evaluation_fraction": 0.1}, "because there are no cycles"),
         ({"cycles": 0, "stop": STOP}, "stop has no effect"),
         ({"initial": 0, "initial_by": "typical"}, "there is no initial labeled set"),

@@ -46,6 +46,10 @@ def has_fraction(config: ExperimentConfig) -> bool:
 
 
 UNUSED: Mapping[str, tuple[Callable[[ExperimentConfig], bool], str]] = {
+    "rounds": (
+        lambda config: config.rounds > 1 and not has_gradient_steps(config),
+        "the training algorithm finds its model in one round",
+    ),
     "participation": (
         lambda config: config.participation < 1 and config.rounds == 1,
         "there is one round, and all sites train in the last one",
