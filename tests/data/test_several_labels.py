@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 import fallow as fl
 from fallow.core.multilabel import read_answers
+from fallow.data.loaders.answers import read_list
 
 LABELS = ["oedema", "effusion"]
 ANSWERS: list[list[int | None]] = [
@@ -108,7 +109,14 @@ def test_wrong_cells_end_in_a_sentence(name: str) -> None:
         fl.load(table, label=LABELS)
 
 
+@pytest.mark.parametrize("text", ["oedema;", "oedema;;effusion", "|effusion|oedema"])
+def test_a_list_may_have_separators_without_a_name(text: str) -> None:
+    names = [name for name in LABELS if name in text]
+    assert read_list(text, LABELS) == read_list(";".join(names), LABELS)
+
+
 WRONG_LISTS = {
+    ";": "is not one of the labels",
     "efusion": "label 'efusion' is not one of the labels; did you mean 'effusion'",
     "oedema;oedema": "'oedema;oedema' is no list of labels; write each once",
     "oedema=2": "'oedema=2' is no list of labels",

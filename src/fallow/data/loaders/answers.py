@@ -158,7 +158,8 @@ def read_list(text: str, names: Sequence[str], *, with_hint: bool = True) -> int
         return NO_ANSWER
     if cell.lower() == NOTHING:
         return 0
-    parts = [part.strip() for part in SEPARATORS.split(cell)]
+    # a list may end with a separator; one without a name is refused below
+    parts = [part.strip() for part in SEPARATORS.split(cell) if part.strip()] or [""]
     has_answers = any("=" in part for part in parts)
     answers = dict.fromkeys(names, np.nan if has_answers else 0.0)
     listed: set[str] = set()
