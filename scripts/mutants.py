@@ -477,6 +477,7 @@ def run(options: argparse.Namespace) -> int:
         many = min(options.jobs, len(faults))
         copies = [Copy(root, Path(folder) / str(number) / "tree") for number in range(many)]
         copies[0].check()
+        print("running their tests without a fault", flush=True)
         seconds = check_unplanted(copies[0], faults)
         print(f"without a fault their tests pass ({seconds:.0f} s)", flush=True)
         outcomes = try_all(copies, faults)
