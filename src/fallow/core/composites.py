@@ -101,10 +101,10 @@ class Histograms(Composite):
             if bool((apart > known.tolerance * (1 + size) + room).any()):
                 return f"the sums of {name} over the bins of a node differ between columns"
         weight = known.labels * known.heaviest
-        most = float(parts["hessians"][:, :, 0].sum((1, 2)).max())
-        if most > weight * (1 + known.tolerance) + room * len(parts["hessians"][0]):
+        total = float(parts["hessians"][:, :, 0].sum((1, 2)).max())
+        if total > weight * (1 + known.tolerance) + room * len(parts["hessians"][0]):
             return (
-                f"the hessians of a tree add up to {most:g}, and {known.labels:g} labeled rows "
+                f"the hessians of a tree add up to {total:g}, and {known.labels:g} labeled rows "
                 f"weigh {weight:g} at most"
             )
         return None
