@@ -185,7 +185,8 @@ def test_a_device_in_single_precision_chooses_the_same_rows(cell: str) -> None:
     if only:
         config = replace(config, model=Spec(only))
     single = replace(config, dtype="float32")
-    if strategy in IN_OWN_NUMBERS:
+    # a tree's threshold may have a rounded value on its other side
+    if strategy in IN_OWN_NUMBERS or only == "trees":
         config = single
     plain = ending(config)
     ours = on_device(single)
