@@ -85,6 +85,8 @@ LAST_ROWS = 10
 COUNTRY = re.compile(r"[A-Z]{2}")
 SHORTENED = r"^\d([.,]\d{1,5})?E\+(09|1\d)$"
 """Whole numbers of ten digits and more as spreadsheets show them."""
+FEWEST_SHORTENED = 1e9
+"""Smallest number of this form."""
 ELEMENTS = frozenset({"K", "Cl", "Ca", "Mg", "P", "Fe", "Zn", "Cu"})
 """Chemical elements beside which Na is sodium."""
 SPLIT_COLUMN = re.compile(
@@ -411,7 +413,8 @@ def _check_numbers(
             )
         )
     is_code = _are_whole(values) and has_text_like(cells, r"\dE\d")
-    if not pa.types.is_floating(cells.type) and has_text_like(cells, SHORTENED):
+    # only large numbers have this form, and a search of all cells is slow
+    if largest >= FEWEST_SHORTENED and has_text_like(cells, SHORTENED):
         findings.append(
             warning(
                 f"column {setting.name!r} has numbers such as 1.23457E+11, whose last digits a "

@@ -64,7 +64,7 @@ def _has_odd_quotes(path: Path, dialect: Dialect) -> bool:
     """Return whether a quote is inside a text, where pyarrow drops it."""
     if path.stat().st_size == 0:
         return True
-    (quote,) = dialect.quote.encode()
+    quote = dialect.quote.encode()
     ends = np.frombuffer(
         dialect.separator.encode() + dialect.quote.encode() + b"\r\n", "u1"
     )
@@ -75,11 +75,12 @@ def _has_odd_quotes(path: Path, dialect: Dialect) -> bool:
         while block := file.read(BLOCK):
             if OTHER_CODES.match(dialect.encoding) and quote in block:
                 return True
-            raw = np.frombuffer(before + block, dtype=np.uint8)
-            quotes = np.flatnonzero(raw[1:-1] == quote) + 1
-            if (~is_end[raw[quotes - 1]] & ~is_end[raw[quotes + 1]]).any():
-                return True
-            before = raw[-2:].tobytes()
+            if quote in before or quote in block:
+                raw = np.frombuffer(before + block, dtype=np.uint8)
+                quotes = np.flatnonzero(raw[1:-1] == ord(quote)) + 1
+                if (~is_end[raw[quotes - 1]] & ~is_end[raw[quotes + 1]]).any():
+                    return True
+            before = (before + block[-2:])[-2:]
     return False
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, final
 
-import numpy as np
-
 from fallow.core.load_options import UNKNOWN_MARKS, DecimalMark, KnownMarks
 from fallow.data.loaders.text_rules import GAP_MARKS, is_empty, split_unit
 from fallow.data.reading import Finding, list_notes, warning
@@ -271,8 +269,7 @@ def _may_have(cells: pa.ChunkedArray, mark: str) -> bool:
         stored = chunk.buffers()[-1]
         if stored is None:
             continue
-        codes = np.frombuffer(stored, dtype=np.uint8)
-        if (codes == ord(mark)).any():
+        if mark.encode() in stored.to_pybytes():
             return True
     return False
 

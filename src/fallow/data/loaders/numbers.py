@@ -46,8 +46,10 @@ def count_too_small(values: Numbers) -> int:
     >>> count_too_small(np.array([1e-50, 0.0, 1e-30]))
     1
     """
-    sizes = np.abs(values)
-    return int(((sizes > 0) & (sizes < SMALLEST)).sum())
+    n_small = np.count_nonzero(np.abs(values) < SMALLEST)
+    if n_small:
+        n_small -= np.count_nonzero(values == 0)
+    return int(n_small)
 
 
 def choose_offset(values: Numbers, low: float, high: float) -> float:
