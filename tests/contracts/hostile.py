@@ -365,11 +365,13 @@ def _(reply: EndedTasks, valid: Reply, sizes: Sizes) -> dict[str, Reply]:
 
 
 def _make_unequal(reply: EndedTasks) -> dict[str, Reply]:
-    """Return changes to counts of predictions of which more are equal than there are."""
+    """Return changes to counts about annotators of which a part is larger than the whole."""
     changes: dict[str, Reply] = {}
     if reply.has_predictions:
         for name in ("blind", "chosen", "again"):
             changes[f"more equal labels than {name} ones"] = {f"{name}_agreed": 1}
+    if reply.has_none:
+        changes["more examples that no class fits than answers"] = {"none_of_these": 1}
     return changes
 
 

@@ -96,6 +96,7 @@ METHODS += [
         Annotators(classes=False, measurements=(Metrics(("mae",), True),)),
         Annotators(schema="digest", sends_agreement=True),
         Annotators(schema="digest", sends_predictions=True),
+        Annotators(schema="digest", sends_none=True),
     ),
     *(
         Annotators(measurements=(PredictionSets(0.9),)),

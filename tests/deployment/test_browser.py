@@ -94,5 +94,5 @@ def check_typed(folder: Path, transport: str) -> None:
         page = browser.new_page()
         page.goto((study.coordinator_folder.path / "report.html").as_uri())
         assert page.get_by_text("The run is finished.").is_visible()
-        sites = page.get_by_role("table").filter(has_text="Cannot tell").inner_text()
+        sites = page.get_by_role("table").filter(has_text="No label").inner_text()
         assert all(site in sites for site in study.sites)

@@ -121,20 +121,20 @@ def test_an_example_that_is_not_gradable_has_a_reason_and_no_label(tmp_path: Pat
     queue = make_queue(tmp_path)
     browser = enter(queue)
     assert "counts against the label budget" in browser.get()
-    form = {**browser.hidden("/answer"), "cannot": "yes"}
-    text = browser.post("/answer", {**form, "reason": "quality"})
+    form = {**browser.hidden("/answer"), "cannot": "other"}
+    text = browser.post("/answer", {**form, "cannot": "quality"})
     assert "Saved: “not gradable (insufficient quality)” for example “patient-3”" in text
-    refused = browser.post("/answer", {**form, "row": "1", "reason": "other", "why": " "})
+    refused = browser.post("/answer", {**form, "row": "1", "why": " "})
     assert "Give a reason of at most 500 characters" in refused
     assert "'taste' is not a known reason" in browser.post(
-        "/answer", {**form, "row": "1", "reason": "taste"}
+        "/answer", {**form, "row": "1", "cannot": "taste"}
     )
-    browser.post("/answer", {**form, "row": "1", "reason": "other", "why": "<i>a form</i>"})
+    browser.post("/answer", {**form, "row": "1", "why": "<i>a form</i>"})
     browser.get("/sample/1")
     assert "You chose not gradable (<i>a form</i>)" in browser.text
     assert "<i>" not in browser.shown.text
     assert "Corrected: example “patient-3” is now “cannot tell”" in browser.post(
-        "/answer", {**form, "seen": "xquality"}
+        "/answer", {**form, "cannot": "yes", "seen": "xquality"}
     )
     close(queue.ledger)
     assert queue.ledger.requests.find_excluded_rows() == [1, 3]

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from fallow.deployment.answer_plan import AnswerPlan
 from fallow.deployment.labeling_page import languages
 from fallow.deployment.labeling_page.languages import load_translations
 from fallow.deployment.labeling_page.views import HERE, templates
 from fallow.deployment.ledger.labeling_tasks import Reasons
+from fallow.deployment.no_label import NO_LABELS, NOT_GRADABLE
 from fallow.deployment.site.settings import LANGUAGES
 from tests.deployment.label_queues import (
     BLIND,
@@ -46,6 +48,8 @@ NAMES = {  # names in the data and proper names, which are the same in every lan
 
 def texts_in_code() -> Iterator[str]:
     """Yield the English texts in the Python files and templates of the page."""
+    yield NOT_GRADABLE
+    yield from (answer.name for answer in NO_LABELS)
     for file in HERE.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in CALLS:
@@ -125,7 +129,7 @@ def pages_of(folder: Path) -> Iterator[str]:
     browser.post("/answer", {**form, "row": "3", "value": "0"})  # outdated
     yield browser.shown.text
     for fields in (
-        {**form, "cannot": "yes", "reason": "other", "why": "Ann"},
+        {**form, "cannot": "other", "why": "Ann"},
         {**form, "row": "99"},
     ):
         browser.post("/answer", fields)
@@ -147,7 +151,8 @@ def pages_of(folder: Path) -> Iterator[str]:
 
     queue = make_queue(folder / "conflict", asked=(3,))
     queue.ledger.answer(3, 1.0, "Ann")
-    queue.ledger.answer(3, None, "Bo", reason="quality")
+    queue.ledger.answer(3, None, "Bo", reason="none")
+    queue = replace(queue, plan=AnswerPlan(none_of_these=True))
     browser = enter(queue)
     yield get("/conflicts", browser)
     yield get("/sample/3", browser)

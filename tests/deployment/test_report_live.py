@@ -252,7 +252,7 @@ def test_small_counts_of_the_progress_are_not_shown(counts: Any, shown: str) -> 
     progress = {"asked": 120, **dict(zip(names, counts, strict=True))}
     status = make_status(sites={"basel": STATE | {"labels": progress}})
     columns = site_columns(cast(Any, status), None)
-    cells = [columns[head][0] for head in ("Cannot tell", "Open", "Conflicts")]
+    cells = [columns[head][0] for head in ("No label", "Open", "Conflicts")]
     assert cells == [shown or str(count) for count in counts[1:]]
     assert columns["Answered"] == [f"{shown or counts[0]} of 120"]
     event: Any = {"event": "labels", "deadline": THEN, "sites": {"basel": progress}}

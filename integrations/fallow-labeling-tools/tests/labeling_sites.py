@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.labeling_page import LabelQueue
 from fallow.deployment.labeling_page.pictures import picture
 from fallow.deployment.site.labeling_tools import Synced
@@ -28,6 +29,7 @@ class Agreed:
     name: str
     digest: str
     schema: Any
+    plan: AnswerPlan = SINGLE
 
 
 @dataclass(frozen=True)

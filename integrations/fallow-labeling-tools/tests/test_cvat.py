@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fallow.deployment.answer_plan import AnswerPlan
 from fallow.deployment.labeling_page import LabelQueue
 from fallow.deployment.labeling_page.pictures import picture
+from fallow.deployment.no_label import CANNOT_TELL, NONE_OF_THESE
 from fallow.deployment.site.labeling_tools import Imported, LabelingTasks
 from fallow.deployment.site.labels_files import write_with
 from fallow.deployment.site.labels_io import (
-    CANNOT_TELL,
     import_labels,
+    list_choices,
     list_labels,
     list_open_tasks,
 )
@@ -25,7 +28,8 @@ from tests.deployment.label_queues import DIGITS, DOSE, make_queue, picture_rows
 
 def export(queue: LabelQueue, path: Path) -> int:
     lines = list_open_tasks(queue.ledger, queue.schema, queue.rows)
-    tasks = LabelingTasks(lines, queue.schema.classes, lambda row: picture(queue.rows, row))
+    choices = list_choices(queue.schema, queue.plan)
+    tasks = LabelingTasks(lines, choices, lambda row: picture(queue.rows, row))
     write_with(CVAT(), path, tasks)
     return len(lines)
 
@@ -67,17 +71,32 @@ def test_images_go_out_with_their_labels_and_tags_come_back_once(tmp_path: Path)
         "000004-scan-4-png.png",
     ]
     labels = json.loads((tmp_path / "ask.labels.json").read_text())
-    assert [label["name"] for label in labels] == [*DIGITS.classes, CANNOT_TELL]
+    assert [label["name"] for label in labels] == [*DIGITS.classes, CANNOT_TELL.name]
     for file in ("ask.zip", "ask.labels.json"):
         assert (tmp_path / file).stat().st_mode & 0o077 == 0
 
     export_file = export_of(
-        (names[0], tag(DIGITS.classes[1])), (names[1], tag(CANNOT_TELL)), (names[2], "")
+        (names[0], tag(DIGITS.classes[1])),
+        (names[1], tag(CANNOT_TELL.name)),
+        (names[2], ""),
     )
     assert take(queue, tmp_path, export_file) == Imported(2, 0, 1, ())
     (answer,) = queue.ledger.history(3)
     assert (answer.value, answer.annotator, answer.kind) == (1.0, "the team", "imported")
     assert take(queue, tmp_path, export_file) == Imported(0, 2, 1, ())
+
+
+def test_a_tag_states_that_no_class_fits_if_the_study_offers_it(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path, DIGITS, picture_rows(tmp_path))
+    queue = replace(queue, plan=AnswerPlan(none_of_these=True))
+    export(queue, tmp_path / "ask.zip")
+    labels = json.loads((tmp_path / "ask.labels.json").read_text())
+    assert labels[-1]["name"] == NONE_OF_THESE.name
+    path = tmp_path / "annotations.xml"
+    path.write_text(export_of(("000003-scan-3-png.png", tag(NONE_OF_THESE.name))))
+    parts = (queue.ledger, queue.schema, queue.rows, path, "the team")
+    assert import_labels(*parts, tool=CVAT(), plan=queue.plan).recorded == 1
+    assert queue.ledger.requests.find_none_of_these() == {3}
 
 
 def test_tags_that_are_wrong_twice_or_of_others_are_refused_in_a_sentence(
@@ -162,7 +181,8 @@ def test_labels_and_predictions_are_not_exported_as_images(tmp_path: Path) -> No
     queue.ledger.answer(3, 1.0, "Bo")
     queue_parts = (queue.ledger, queue.schema, queue.rows)
     for lines in (list_labels(*queue_parts), list_open_tasks(*queue_parts, guess=True)):
-        tasks = LabelingTasks(lines, DIGITS.classes, lambda row: picture(queue.rows, row))
+        choices = list_choices(DIGITS, queue.plan)
+        tasks = LabelingTasks(lines, choices, lambda row: picture(queue.rows, row))
         with pytest.raises(ValueError, match="omit --labels and --guess"):
             CVAT().format_tasks(tasks)
 

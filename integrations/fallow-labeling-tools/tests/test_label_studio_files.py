@@ -16,6 +16,7 @@ from fallow.deployment.site.labeling_tools import Imported, JsonObject, Labeling
 from fallow.deployment.site.labels_files import write_with
 from fallow.deployment.site.labels_io import (
     import_labels,
+    list_choices,
     list_labels,
     list_open_tasks,
 )
@@ -32,7 +33,8 @@ def take(queue: LabelQueue, path: Path) -> Imported:
 
 
 def export(queue: LabelQueue, path: Path, lines: Sequence[JsonObject]) -> None:
-    tasks = LabelingTasks(lines, queue.schema.classes, lambda row: None)
+    choices = list_choices(queue.schema, queue.plan)
+    tasks = LabelingTasks(lines, choices, lambda row: None)
     assert write_with(LabelStudio(), path, tasks) == [path]
 
 

@@ -39,7 +39,7 @@ SECURE_SUMS = (
 WIDE = 110  # width of the table of sites
 SAME = ("Rows", "Test rows")
 """Columns that are constant within a run."""
-RARE = ("Cannot tell", "Conflicts")
+RARE = ("No label", "Conflicts")
 """Columns that are mostly zero."""
 QUIET = 600.0  # seconds before a line is repeated
 ALARMING = ("refused", "failed", "process", "transport")  # printed in red

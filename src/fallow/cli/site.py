@@ -463,9 +463,10 @@ def import_(
     """Import labels from a file; an invalid line rejects the whole file.
 
     The file has the columns id and label, or the study's names for these, and optionally
-    annotator. The label "cannot tell" skips an example. Files of 'export'
-    are accepted. With --tool, the file is one of that labeling tool. With --labels, tasks are done
-    if their mask or boxes exist and have these labels; the annotations stay in their files.
+    annotator. The label "cannot tell" skips an example, and "none of these" states that no class
+    fits, if the study offers it. Files of 'export' are accepted. With --tool, the file is one of
+    that labeling tool. With --labels, tasks are done if their mask or boxes exist and have these
+    labels; the annotations stay in their files.
     """
     from fallow.core.wording import count_noun
     from fallow.deployment.site.annotation_files import import_annotations
@@ -511,6 +512,7 @@ def import_(
                 dry_run=dry_run,
                 by=by,
                 tool=reader,
+                plan=result.agreement.plan,
             )
     console = opt.console(quiet=quiet or as_json)
     if as_json:
@@ -566,7 +568,12 @@ def export(
     from fallow.deployment.site.folder import SiteFolder
     from fallow.deployment.site.labeling_tools import LabelingTasks, find_tool
     from fallow.deployment.site.labels_files import write_lines, write_with
-    from fallow.deployment.site.labels_io import Exported, list_labels, list_open_tasks
+    from fallow.deployment.site.labels_io import (
+        Exported,
+        list_choices,
+        list_labels,
+        list_open_tasks,
+    )
     from fallow.deployment.site.serve import has_ended
 
     result = SiteFolder.open(folder)
@@ -590,7 +597,8 @@ def export(
                 "labeling tools receive one label of an example, and this study has several; omit "
                 "--tool, for a table with the column label"
             )
-        tasks = LabelingTasks(entries, schema.classes, _open_images(result))
+        choices = list_choices(schema, result.agreement.plan)
+        tasks = LabelingTasks(entries, choices, _open_images(result))
         more = write_with(writer, file, tasks)[1:]
     exported = Exported(str(file), kind, len(entries), tuple(map(str, more)))
     noun = kind.removesuffix("s")

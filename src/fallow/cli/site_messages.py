@@ -105,7 +105,7 @@ def describe_status(status: SiteStatus, folder: Path) -> list[str]:
     labels = status["labels"]
     newest = (
         f"labels of the newest cycle: {labels['asked']} asked, {labels['answered']} answered, "
-        f"{labels['declined']} cannot tell, {labels['conflicts']} in conflict, "
+        f"{labels['declined']} without label, {labels['conflicts']} in conflict, "
         f"{labels['open']} open"
     )
     if labels["open"] and labels["deadline"]:
@@ -115,6 +115,13 @@ def describe_status(status: SiteStatus, folder: Path) -> list[str]:
         noise += f" of {status['epsilon_limit']:g}"
     if status["delta_limit"] is not None:
         noise += f"; δ: {status['delta']:g} of {status['delta_limit']:g}"
+    none = []
+    if status["none_of_these"]:
+        share = status["none_of_these"] / status["decided"]
+        none = [
+            f"none of these: {status['none_of_these']} of {status['decided']} answered examples "
+            f"({100 * share:.0f} %) over all runs"
+        ]
     sent = []
     if status["exposure"]["numbers"]:
         sent.append(f"sent: {describe_exposure(status['exposure'], hides_small=False)}")
@@ -124,6 +131,7 @@ def describe_status(status: SiteStatus, folder: Path) -> list[str]:
         f"coordinator: {status['problem'] or 'reachable'}",
         *describe_restored(status["copied"], status["put_back"]),
         newest,
+        *none,
         *AnnotatorAgreement(**status["agreement"]).describe(),
         *PredictionUse(**status["predictions"]).describe(),
         f"labels requested over all runs: {status['asked']}{describe_limit(status)}",

@@ -43,6 +43,8 @@ PREDICTED = (
     "again_agreed",
 )
 """Counts of labels beside predictions and without, fields of `PredictionUse`."""
+NO_CLASS = ("none_of_these", "decided")
+"""Counts of examples that no class fits, and of all with an answer, over all runs of a site."""
 STATES = ("answered", "declined", "open", "conflicts")
 """States of labeling tasks, of which each task has at most one."""
 DEADLINE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\+00:00")
@@ -128,10 +130,12 @@ class EndedTasks(Composite):
 
     has_agreement: with Krippendorff's alpha of the annotators, or None over too few examples.
     has_predictions: with counts of labels that equal predictions.
+    has_none: with counts of examples that no class fits.
     """
 
     has_agreement: bool = False
     has_predictions: bool = False
+    has_none: bool = False
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         fields = _whole(("asked", *SETTLED, *LABELS))
@@ -139,6 +143,8 @@ class EndedTasks(Composite):
             fields["alpha"] = Optional(Real(bound=1.0))
         if self.has_predictions:
             fields |= _whole(PREDICTED)
+        if self.has_none:
+            fields |= _whole(NO_CLASS)
         return fields
 
     def find_fault(self, parts: Parts, known: SenderFacts) -> str | None:
@@ -150,10 +156,9 @@ class EndedTasks(Composite):
                 f"asked is {asked:g}, and answered and declined are {settled:g} "
                 f"together, but {allowed:g} labeling tasks were permitted"
             )
-        if self.has_predictions:
-            fault = _find_unequal(parts)
-            if fault is not None:
-                return fault
+        fault = _find_larger_part(parts)
+        if fault is not None:
+            return fault
         labels = _add(parts, LABELS[:2])
         if labels > known.labels:
             return (
@@ -169,15 +174,16 @@ class EndedTasks(Composite):
         return None
 
 
-def _find_unequal(parts: Parts) -> str | None:
-    """Return why counts of labels and predictions contradict each other, or None."""
-    larger = {
+def _find_larger_part(parts: Parts) -> str | None:
+    """Return why two of the counts about annotators contradict each other, or None."""
+    wholes = {
         "blind_agreed": "blind",
         "chosen_agreed": "chosen",
         "again_agreed": "again",
+        "none_of_these": "decided",
     }
-    for name, whole in larger.items():
-        if float(parts[name]) > float(parts[whole]):
+    for name, whole in wholes.items():
+        if name in parts and float(parts[name]) > float(parts[whole]):
             return f"{name} is {parts[name]:g}, but {whole} is {parts[whole]:g}"
     return None
 

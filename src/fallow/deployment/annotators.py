@@ -25,6 +25,7 @@ from fallow.data.example_spec import ExampleSpec, add_marks
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.annotator_statistics import MIN_EXAMPLES
 from fallow.deployment.annotator_values import (
+    NO_CLASS,
     PREDICTED,
     Deadline,
     EndedTasks,
@@ -94,6 +95,7 @@ ENDED_TASKS = (
 PREDICTIONS = (
     "; numbers of labels beside predictions, without and on sheets, and of equal ones"
 )
+NONE = "; numbers of examples that no class fits, and of all answered ones"
 AGREEMENT = f"; Krippendorff's alpha of the annotators over {MIN_EXAMPLES} or more examples"
 
 
@@ -144,7 +146,8 @@ class Annotators:
     ``classes`` is false for other tasks, and ``n_labels`` is the number of several labels.
     ``schema`` is the schema hash that a site must report, and ``code`` the fingerprint of the
     agreed distributions, or "" without any. ``sends_agreement``: sites send the agreement of their
-    annotators. ``sends_predictions``: they send how many labels equal predictions.
+    annotators. ``sends_predictions``: they send how many labels equal predictions. ``sends_none``:
+    they send how many examples no class fits.
     ``measurements``: those of the outputs for test examples.
     """
 
@@ -154,6 +157,7 @@ class Annotators:
     code: str = ""
     sends_agreement: bool = False
     sends_predictions: bool = False
+    sends_none: bool = False
     measurements: Measurements = ()
     has_cases: bool = False
     n_labels: int = 0
@@ -177,6 +181,8 @@ class Annotators:
         disclosure = ENDED_TASKS
         if self.sends_predictions:
             disclosure += PREDICTIONS
+        if self.sends_none:
+            disclosure += NONE
         if self.sends_agreement:
             disclosure += AGREEMENT
         return disclosure
@@ -259,7 +265,9 @@ class Annotators:
 
     @client.each(
         lambda self: self.ended_tasks,
-        returns=lambda self: EndedTasks(self.sends_agreement, self.sends_predictions),
+        returns=lambda self: EndedTasks(
+            self.sends_agreement, self.sends_predictions, self.sends_none
+        ),
         takes={},
     )
     def close(self, at: LabelingView) -> Values:
@@ -292,6 +300,8 @@ class Annotators:
         if at.agreement.plan.sends_predictions(config):
             use = asdict(at.ledger.measure_predictions())
             reply |= {name: use[name] for name in PREDICTED}
+        if at.agreement.plan.sends_none(config):
+            reply |= dict(zip(NO_CLASS, at.ledger.requests.count_none(), strict=True))
         return reply
 
     @client.each(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 
 from fallow.core.limits import Conflict, Limits, check_limits
 from fallow.core.wording import count_noun
+from fallow.deployment.no_label import NO_LABELS, NONE_OF_THESE, NoLabel
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +61,8 @@ DESCRIPTIONS: Mapping[str, str] = {
     "examples (closed-form)",
     "guided_share": "share of labeling tasks that show the likeliest classes, which speeds labels up "
     "and influences them; the rest is labeled without (0.95: all but a random twentieth)",
+    "none_of_these": "annotators may answer that no class fits; such examples get no label, similar "
+    "ones are labeled later, and their number is sent (not beside epsilon)",
 }
 """Descriptions of the settings, for ``study.toml`` and the options of ``coordinate init``."""
 
@@ -81,6 +84,7 @@ class AnswerPlan:
     send_agreement: bool = False
     checked_labels: Annotated[int, Limits(ge=0)] = 0
     guided_share: Annotated[float, Limits(ge=0, le=LARGEST_GUIDED)] = 0.0
+    none_of_these: bool = False
     CONFLICTS = CONFLICTS
     DESCRIPTIONS = DESCRIPTIONS
 
@@ -98,6 +102,13 @@ class AnswerPlan:
         if self.double_share:
             return 2
         return self.answers
+
+    @property
+    def no_labels(self) -> tuple[NoLabel, ...]:
+        """Return the answers that are no label and that annotators may give."""
+        if self.none_of_these:
+            return NO_LABELS
+        return tuple(answer for answer in NO_LABELS if answer != NONE_OF_THESE)
 
     def check_study(
         self,
@@ -157,6 +168,11 @@ class AnswerPlan:
             raise ValueError(
                 f"federation.guided_share is {self.guided_share:g}, but the labels are not classes, "
                 "of which a page could show the likeliest; leave it out"
+            )
+        if self.none_of_these and n_classes < 2:
+            raise ValueError(
+                "federation.none_of_these is true, but the labels are not classes, none of which "
+                "could fit; leave it out"
             )
         if not self.has_several:
             return
@@ -245,6 +261,10 @@ class AnswerPlan:
         """Return whether sites send how many labels equal predictions, which has no noise."""
         return self.guided_share > 0 and config.privacy.epsilon is None
 
+    def sends_none(self, config: ExperimentConfig) -> bool:
+        """Return whether sites send how many examples no class fits, which has no noise."""
+        return self.none_of_these and config.privacy.epsilon is None
+
     def describe(self) -> list[str]:
         """Return sentences about annotations, checks and shown predictions, if there are any."""
         others: list[str] = []
@@ -261,6 +281,11 @@ class AnswerPlan:
                 "other labels; this saves time and draws labels towards the predictions, and the "
                 "other examples show how far; one of "
                 f"{CONFIRMED_PER_CHECK} confirmed labels is given again, in place of a new example"
+            )
+        if self.none_of_these:
+            others.append(
+                "annotators may answer 'none of these' if no class fits an example; it gets no label, "
+                "and similar examples are labeled later at this site"
             )
         if not self.has_several:
             return others

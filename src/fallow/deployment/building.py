@@ -143,6 +143,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         code=agreement.code,
         sends_agreement=agreement.plan.send_agreement,
         sends_predictions=agreement.plan.sends_predictions(config),
+        sends_none=agreement.plan.sends_none(config),
         measurements=find_measurements(config, is_regression=schema.task == "regression"),
         has_cases=joins_groups(config),
     )

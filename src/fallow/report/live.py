@@ -48,6 +48,8 @@ BESIDE_PREDICTIONS = (
     "without it. Confirmed: labels from sheets. Again: equal labels, of a random sample of confirmed "
     "ones that annotators gave again one by one."
 )
+NONE_OF_THESE = "None of these"
+NO_CLASS = "None of these: examples that no class fits, of all answered ones over all runs of a site."
 REQUEST = "at the coordinator's request ('fallow coordinate advance')"
 CLOSED = {"advance": REQUEST, "deadline": "when their time was up"}
 """Reason why labeling ended although labeling tasks were open."""
@@ -95,6 +97,8 @@ def live(study: StudyRecords, key: str) -> Blocks:
             blocks.append(Note(AGREED))
         if CONFIRMED in columns:
             blocks.append(Note(BESIDE_PREDICTIONS))
+        if NONE_OF_THESE in columns:
+            blocks.append(Note(NO_CLASS))
     refusals = []
     for line in reversed(outcome.get("refusals") or []):
         refusals.append([line["site"], format_moment(line["at"]), line["reason"]])
@@ -284,9 +288,12 @@ def site_columns(
     used = [site.get("predictions") for site in sites]
     if any(used):
         columns |= _prediction_columns(used)
+    none = [site.get("none_of_these") for site in sites]
+    if any(none):
+        columns[NONE_OF_THESE] = [_show_none(counts) for counts in none]
     columns |= {
         "Answered": [_count_answers(counts) for counts in labels],
-        "Cannot tell": [_count(counts.get("declined")) for counts in labels],
+        "No label": [_count(counts.get("declined")) for counts in labels],
         "Open": [_count(counts.get("open")) for counts in labels],
         "Conflicts": [_count(counts.get("conflicts")) for counts in labels],
         "Counted, UTC": [_short_moment(site.get("counted")) for site in sites],
@@ -311,6 +318,12 @@ def _prediction_columns(
                 cells.append(show_part(counts[f"{name}_agreed"], counts[name]))
         columns[heading] = cells
     return columns
+
+
+def _show_none(counts: Mapping[str, int] | None) -> str:
+    if counts is None:
+        return NOTHING
+    return show_part(counts["none_of_these"], counts["decided"])
 
 
 def _count_answers(counts: Mapping[str, int]) -> str:

@@ -17,7 +17,9 @@ class LabelCounts(TypedDict, total=False):
 
     asked: Required[Annotated[Count, Field(description="labeling tasks of the step")]]
     answered: Required[Annotated[Count, Field(description="labeled examples")]]
-    declined: Annotated[Count, Field(description="number of skipped labeling tasks")]
+    declined: Annotated[
+        Count, Field(description="examples with an answer that is no label")
+    ]
     open: Annotated[Count, Field(description="open labeling tasks")]
     conflicts: Annotated[Count, Field(description="examples on which annotators disagree")]
 
@@ -40,6 +42,14 @@ class PredictionCounts(TypedDict):
 
 
 @with_config(STRICT)
+class NoneCounts(TypedDict):
+    """Examples that no class fits, over all runs of a site."""
+
+    none_of_these: Annotated[Count, Field(description="examples that no class fits")]
+    decided: Annotated[Count, Field(description="examples with an answer")]
+
+
+@with_config(STRICT)
 class SiteState(TypedDict, total=False):
     """State of a site."""
 
@@ -57,6 +67,9 @@ class SiteState(TypedDict, total=False):
     ]
     predictions: Annotated[
         PredictionCounts | None, Field(description="labels beside predictions, if sent")
+    ]
+    none_of_these: Annotated[
+        NoneCounts | None, Field(description="examples that no class fits, if sent")
     ]
 
 

@@ -24,7 +24,6 @@ from fallow.deployment.site.labeling_tools import (
     LabelingTool,
     ShowRow,
 )
-from fallow.deployment.site.labels_io import CANNOT_TELL
 
 ARCHIVE = ".zip"
 LABELS = ".labels.json"
@@ -53,16 +52,13 @@ class CVAT(LabelingTool):
         Raises ValueError for examples without images, for regression, and for labels and
         predictions, which an archive cannot have.
         """
-        if not tasks.classes:
+        if not tasks.choices:
             raise ValueError("CVAT's tags are classes, and this study asks for numbers")
         written = io.BytesIO()
         with zipfile.ZipFile(written, "w") as archive:
             for line in tasks.lines:
                 _add_image(archive, line, tasks.show)
-        labels = [
-            {"name": name, "type": "tag", "attributes": []}
-            for name in dict.fromkeys((*tasks.classes, CANNOT_TELL))
-        ]
+        labels = [{"name": name, "type": "tag", "attributes": []} for name in tasks.choices]
         text = json.dumps(labels, indent=1, ensure_ascii=False) + "\n"
         return {ARCHIVE: written.getvalue(), LABELS: text.encode()}
 

@@ -39,8 +39,8 @@ from fallow.deployment.site.labeling_tools import (
     Synced,
 )
 from fallow.deployment.site.labels_io import (
-    CANNOT_TELL,
     import_labels,
+    list_choices,
     list_open_tasks,
 )
 from fallow.storage.errors import StorageError, sentence
@@ -298,7 +298,7 @@ class LabelStudio(LabelingTool):
 
     def format_tasks(self, tasks: LabelingTasks) -> dict[str, bytes]:
         """Return tasks as JSON, with labels as annotations."""
-        entries = build_tasks(tasks.lines, is_class=bool(tasks.classes))
+        entries = build_tasks(tasks.lines, is_class=bool(tasks.choices))
         return {".json": _format_objects(entries)}
 
     def parse_labels(self, content: bytes) -> list[Cells]:
@@ -320,7 +320,8 @@ class LabelStudio(LabelingTool):
         with LabelStudioServer(settings) as server:
             title = name_project(agreement.name, folder.name, agreement.digest)
             has_images = show(0) is not None
-            interface = write_interface(schema.classes, has_images=has_images)
+            choices = list_choices(schema, agreement.plan)
+            interface = write_interface(choices, has_images=has_images)
             project = server.find_project(title, interface)
             tasks = [
                 task
@@ -331,7 +332,14 @@ class LabelStudio(LabelingTool):
             annotated = [_shorten(task, annotators) for task in tasks]
             write_whole(file, _format_objects(annotated), mode=FILE)
             taken = import_labels(
-                ledger, schema, rows, file, "Label Studio", partial=True, tool=self
+                ledger,
+                schema,
+                rows,
+                file,
+                "Label Studio",
+                partial=True,
+                tool=self,
+                plan=agreement.plan,
             )
             known = {_identify_task(_find_data(task)) for task in tasks}
             lines = []
@@ -359,12 +367,12 @@ def name_project(study: str, site: str, digest: str) -> str:
     return f"{study}, {site}"[: MAX_TITLE_LENGTH - len(ending)] + ending
 
 
-def write_interface(classes: Sequence[str], *, has_images: bool = False) -> str:
+def write_interface(choices: Sequence[str], *, has_images: bool = False) -> str:
     """Return the labeling interface of a project: the example, and the input tag `TAG`.
 
-    ``classes`` are the class names, empty for regression.
+    ``choices`` are the texts of which one is chosen, empty for regression.
 
-    >>> print(write_interface(["no", 'y"es']))
+    >>> print(write_interface(["no", 'y"es', "cannot tell"]))
     <View>
       <Table name="sample" value="$features"/>
       <Choices name="label" toName="sample" choice="single" required="true">
@@ -380,11 +388,11 @@ def write_interface(classes: Sequence[str], *, has_images: bool = False) -> str:
     else:
         lines.append(f'  <Table name="{SHOWN}" value="$features"/>')
     attributes = f'name="{TAG}" toName="{SHOWN}"'
-    if not classes:
+    if not choices:
         lines.append(f'  <TextArea {attributes} maxSubmissions="1" required="true"/>')
         return "\n".join([*lines, "</View>"])
     lines.append(f'  <Choices {attributes} choice="single" required="true">')
-    for name in dict.fromkeys((*classes, CANNOT_TELL)):
+    for name in choices:
         lines.append(f"    <Choice value={quoteattr(name)}/>")
     return "\n".join([*lines, "  </Choices>", "</View>"])
 

@@ -24,7 +24,10 @@ from fallow.deployment.coordinator.live import LABELING, StatusFile, read_last, 
 from fallow.storage.errors import StorageError, sentence
 
 SELDOM = 30.0  # seconds between report pages during labeling
-LASTING = ("rows", "test", "seen", "labels", "counted", "alpha", "predictions")
+LASTING = (
+    *("rows", "test", "seen", "labels", "counted"),
+    *("alpha", "predictions", "none_of_these"),
+)
 """State of a site that is kept when the coordinator restarts."""
 OVER = ("gathered", "missing", "labels", "labeled", "round", "query", "scored")
 """Events after which the list of pending sites changes."""
@@ -122,9 +125,9 @@ class EventReporter:
             case "agreement":
                 for site, alpha in event["sites"].items():
                     self.live.update_site(site, alpha=alpha)
-            case "predictions":
+            case "annotators":
                 for site, counts in event["sites"].items():
-                    self.live.update_site(site, predictions=counts)
+                    self.live.update_site(site, **counts)
             case "replied":
                 self._record(event)
                 self._note_arrival(event["site"])

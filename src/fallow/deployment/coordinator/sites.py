@@ -21,7 +21,7 @@ from fallow.core.refusal import RunHalted, explain_errors
 from fallow.core.types import SiteId, State, Tree, Values
 from fallow.data.example_spec import ExampleSpec
 from fallow.deployment.agreement import Agreement
-from fallow.deployment.annotator_values import ALLOWED, PREDICTED, TESTS
+from fallow.deployment.annotator_values import ALLOWED, NO_CLASS, PREDICTED, TESTS
 from fallow.deployment.building import BuiltStudy
 from fallow.deployment.coordinator.absences import find_absent, load_revocations
 from fallow.deployment.coordinator.labels import LabelWait, read_count
@@ -313,9 +313,8 @@ class RemoteEnvironment:
         if self.agreement.plan.send_agreement:
             alphas = {site: reply["alpha"] for site, reply in closed.items()}
             self.label_wait.notify({"event": "agreement", "sites": alphas})
-        if self.agreement.plan.sends_predictions(self.agreement.config):
-            used = {site: read_predictions(reply) for site, reply in closed.items()}
-            self.label_wait.notify({"event": "predictions", "sites": used})
+        counted = {site: read_annotators(reply) for site, reply in closed.items()}
+        self.label_wait.notify({"event": "annotators", "sites": counted})
         done["revealed"] = shown.rows()
         with event_log.transaction():
             event_log.note(LABELS, json.dumps(labels))
@@ -452,9 +451,17 @@ class RemoteEnvironment:
         return {}
 
 
-def read_predictions(reply: Values) -> dict[str, int]:
-    """Return the numbers of labels beside predictions and without at one site."""
-    return {name: read_count(reply, name) for name in PREDICTED}
+def read_annotators(reply: Values) -> dict[str, dict[str, int]]:
+    """Return the counts about the annotators of one site that it sends beside those of labels.
+
+    >>> read_annotators({"asked": 9, "none_of_these": 2, "decided": 8})
+    {'none_of_these': {'none_of_these': 2, 'decided': 8}}
+    """
+    counted: dict[str, dict[str, int]] = {}
+    for field, names in (("predictions", PREDICTED), ("none_of_these", NO_CLASS)):
+        if names[0] in reply:
+            counted[field] = {name: read_count(reply, name) for name in names}
+    return counted
 
 
 def read_counts(reply: Values) -> dict[str, int]:

@@ -15,10 +15,10 @@ from fallow.deployment.labeling_page.addresses import (
     views_of,
 )
 from fallow.deployment.labeling_page.forms import (
+    code_of,
     field,
     form,
     name_of,
-    obstacle_of,
     reason_of,
     row_of,
     rows_of,
@@ -55,14 +55,15 @@ def rename(request: Request, form: Form, views: Page) -> Response:
 
 @router.post("/answer")
 def answer(annotator: Annotator, form: Form, views: Page, row: Row) -> Response:
-    """Save a label, or the reason for a missing one."""
+    """Save a label, or an answer that is no label."""
     asked = views.queue.task(row)
     if asked is None:
         raise Mistake("This example was not selected for labeling. Nothing was saved.")
     seen = field(form, "seen")
     try:
         value = value_of(form, views.queue.schema, views.queue.rows.marks.decimal)
-        outcome = views.queue.answer(row, value, annotator, seen, obstacle_of(form))
+        reason = code_of(form, views.queue.plan.no_labels)
+        outcome = views.queue.answer(row, value, annotator, seen, reason)
     except ValueError as error:
         now = views.queue.task(row) or asked
         typed = form.get("value", "")
@@ -123,7 +124,8 @@ def resolve(annotator: Annotator, form: Form, views: Page, row: Row) -> Response
     seen = field(form, "seen")
     try:
         value = value_of(form, views.queue.schema, views.queue.rows.marks.decimal)
-        views.queue.resolve(row, value, annotator, seen)
+        reason = code_of(form, views.queue.plan.no_labels)
+        views.queue.resolve(row, value, annotator, seen, reason)
     except ValueError as error:
         return views.conflict_list(annotator, 409, alert=str(error))
     return onward("/conflicts", "resolved", row)

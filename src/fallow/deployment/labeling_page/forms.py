@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl
 
 from fastapi import Request
@@ -11,14 +11,15 @@ from fallow.core.load_options import DecimalMark
 from fallow.core.multilabel import MOST_LABELS, UNKNOWN
 from fallow.data.loaders.marks import GROUPED, mark_in
 from fallow.deployment.labeling_page.languages import Mistake
-from fallow.deployment.ledger.labeling_tasks import REASONS
+from fallow.deployment.no_label import CANNOT_TELL, LONGEST_REASON, OTHER, NoLabel
 from fallow.deployment.schema import LARGEST, Schema
 
 FIELDS = MOST_LABELS + 8  # largest number of fields in a form
 DIGITS = ("0", "1", str(UNKNOWN))  # answers to one of several labels
 LONGEST = 65536  # largest size of a form in bytes
 LONGEST_NAME = 60  # characters
-LONGEST_REASON = 500  # characters
+WITHOUT = "cannot"  # field with the code of an answer that is no label
+YES = "yes"  # form value of "cannot tell"
 
 
 async def form(request: Request) -> dict[str, str]:
@@ -86,11 +87,11 @@ def whole_number(text: str) -> int | None:
 def value_of(
     form: Mapping[str, str], schema: Schema, decimal: DecimalMark = "auto"
 ) -> float | None:
-    """Return the label in a form: a class ID, a number, or None for "cannot tell".
+    """Return the label in a form: a class ID or a number, or None for an answer that is no label.
 
     ``decimal`` is the decimal mark of the site's data.
     """
-    if "cannot" in form:
+    if WITHOUT in form:
         return None
     if schema.labels:
         return _answers_of(form, schema)
@@ -132,24 +133,27 @@ def _answers_of(form: Mapping[str, str], schema: Schema) -> float:
         ) from error
 
 
-def obstacle_of(form: Mapping[str, str]) -> str:
-    """Return the reason for which an example is not gradable, or "" if there is none.
+def code_of(form: Mapping[str, str], offered: Sequence[NoLabel]) -> str:
+    """Return the code of an answer that is no label, or "" for a label.
 
-    Raises ValueError for an unknown reason, and without a text for another reason.
+    Raises ValueError for an answer that is not offered, and without a text for another reason.
 
-    >>> obstacle_of({"cannot": "yes", "reason": "other", "why": " shows  a form "})
+    >>> code_of({"cannot": "other", "why": " shows  a form "}, [])
+    'other: shows a form'
+    >>> code_of({"cannot": "other: shows a form"}, [])
     'other: shows a form'
     """
-    reason = form.get("reason", "")
-    if reason == "" or "cannot" not in form:
-        return ""
-    if reason not in REASONS:
+    code, _, why = form.get(WITHOUT, YES).partition(": ")
+    if code == YES:
+        return CANNOT_TELL.code
+    if code == OTHER:
+        line = _line_of({"why": why, **form})
+        return f"{OTHER}: {line}"
+    if code not in [answer.code for answer in offered]:
         raise Mistake(
-            "%(reason)s is not a known reason: nothing was saved", reason=f"{reason!r:.40}"
+            "%(reason)s is not a known reason: nothing was saved", reason=f"{code!r:.40}"
         )
-    if reason != "other":
-        return reason
-    return f"{reason}: {_line_of(form)}"
+    return code
 
 
 def _line_of(form: Mapping[str, str]) -> str:

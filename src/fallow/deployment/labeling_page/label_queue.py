@@ -30,8 +30,8 @@ N_SIMILAR = 3
 """Number of nearest labeled examples that are shown."""
 A_SHEET = 24
 """Largest number of examples whose predictions are confirmed at once."""
-CANNOT_TELL = "x"
-"""Form value for "cannot tell". All other values are numbers."""
+NO_LABEL = "x"
+"""Form value before the code of an answer that is no label. All other values are numbers."""
 
 
 @final
@@ -97,9 +97,20 @@ class LabelQueue:
     def next_task(self, row: int | None, annotator: str) -> LabelingTask | None:
         """Return the task that an annotator labels after ``row``, or None.
 
-        Tasks that the annotator skipped come last, in the order of skipping.
+        Tasks that the annotator skipped come last, in the order of skipping, and before them those
+        that are similar to examples which no class fits.
         """
-        return self.ledger.load_task(self.ledger.waiting.find_next(row, annotator))
+        later = self._find_similar_to_none(annotator)
+        return self.ledger.load_task(self.ledger.waiting.find_next(row, annotator, later))
+
+    def _find_similar_to_none(self, annotator: str) -> list[int]:
+        """Return the waiting rows most of whose nearest answered rows no class fits."""
+        none = self.ledger.requests.find_none_of_these()
+        if self.space is None or not none:
+            return []
+        rows = self.ledger.waiting.list_fresh_rows(annotator)
+        labeled = set(self._settled_labels())
+        return self.space.find_mostly_near(rows, none, labeled - none, N_SIMILAR)
 
     def count_sheets(self, annotator: str) -> dict[int, int]:
         """Return the number of examples by predicted class that an annotator may confirm."""
@@ -185,7 +196,7 @@ class LabelQueue:
     ) -> str:
         """Save a label. ``seen`` is the annotator's own label as the page showed it.
 
-        ``reason``: why the example is not gradable.
+        ``reason`` is the code of an answer that is no label.
 
         Returns "saved", "changed", "conflict", "differs" for a conflict with the earlier label of a
         check, or "same" if the label was already there. Raises
@@ -279,7 +290,12 @@ class LabelQueue:
         return translate("Another annotator")
 
     def resolve(
-        self, row: int, value: float | None, annotator: str, seen: str
+        self,
+        row: int,
+        value: float | None,
+        annotator: str,
+        seen: str,
+        reason: str = "",
     ) -> LabelingTask:
         """Resolve a conflict. ``seen`` are the labels that the page showed."""
         if not self.may_decide(annotator):
@@ -296,7 +312,7 @@ class LabelQueue:
                     "Another annotator has labeled this example. Nothing was changed. Check "
                     "again."
                 )
-            return self.ledger.resolve(row, value, annotator)
+            return self.ledger.resolve(row, value, annotator, reason)
 
     def undoable(self, annotator: str) -> tuple[LabelingTask, LabelAnswer] | None:
         """Return the latest label of an annotator that can be undone."""
@@ -360,7 +376,7 @@ def encode_answer(answer: LabelAnswer | None) -> str:
     if answer is None:
         return NOTHING
     if answer.value is None:
-        return f"{CANNOT_TELL}{answer.reason}"
+        return f"{NO_LABEL}{answer.reason}"
     return repr(answer.value)
 
 

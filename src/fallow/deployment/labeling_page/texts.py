@@ -7,11 +7,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from fallow.deployment.annotator_statistics import AnnotatorAgreement
-from fallow.deployment.labeling_page.languages import find_count_text, text_id, translate
+from fallow.deployment.labeling_page.languages import (
+    find_count_text,
+    find_text,
+    text_id,
+    translate,
+)
 from fallow.deployment.ledger.labeling_tasks import Reasons
+from fallow.deployment.no_label import name_no_label
 from fallow.deployment.schema import Schema
 
-RESERVED = "gnsuwx"  # guess, not gradable, skip, undo, why, cannot tell
+RESERVED = "gnosuwx"  # guess, not gradable, none of these, skip, undo, why, cannot tell
 FREE_LETTERS = [letter for letter in string.ascii_lowercase if letter not in RESERVED]
 KEYS = "123456789" + "".join(FREE_LETTERS)
 MODELS = {
@@ -22,14 +28,10 @@ MODELS = {
 STATES = {
     "open": text_id("not labeled yet"),
     "answered": text_id("answered"),
-    "declined": text_id("cannot tell or not gradable"),
+    "declined": text_id("answered without a label"),
     "conflict": text_id("annotators disagree"),
     "expired": text_id("expired without a label"),
     "withdrawn": text_id("withdrawn"),
-}
-OBSTACLES = {  # of `REASONS`
-    "quality": text_id("insufficient quality"),
-    "content": text_id("wrong content"),
 }
 ANSWERS = (text_id("no"), text_id("yes"), text_id("unknown"))
 """Answers to one of several labels, by digit (`fallow.core.multilabel`)."""
@@ -45,7 +47,7 @@ def hot_keys(classes: Sequence[str], *, is_guided: bool = False) -> list[str]:
     """Return the keyboard key of each class.
 
     The key is the class name if all names are single characters, such as digits. Otherwise it is
-    the position. Classes after the twenty-ninth have a button only.
+    the position. Classes after the twenty-eighth have a button only.
 
     If predictions are shown (``is_guided``), digits stand for the likeliest classes of an example,
     and classes have letters in all examples. A habit of pressing 1 then labels no example that
@@ -70,18 +72,13 @@ def hot_keys(classes: Sequence[str], *, is_guided: bool = False) -> list[str]:
 
 
 def label_of(schema: Schema, value: float | None, reason: str = "") -> str:
-    """Return a label in words, or the reason for a missing one.
+    """Return a label in words, or an answer that is no label.
 
     >>> label_of(None, None), label_of(None, None, "other: upside down")
     ('cannot tell', 'not gradable (upside down)')
     """
-    if value is None and not reason:
-        return translate("cannot tell")
     if value is None:
-        code, _, text = reason.partition(": ")
-        return translate(
-            "not gradable (%(reason)s)", reason=text or translate(OBSTACLES[code])
-        )
+        return name_no_label(reason, find_text)
     if schema.outcomes:
         return schema.words(value)
     return f"{localize(f'{value:.10g}')} {schema.unit}".strip()
@@ -106,10 +103,10 @@ def format_count(n: int) -> str:
     return localize(f"{n:,}")
 
 
-def name_obstacles() -> dict[str, str]:
-    """Return the names of the declared reasons for which an example is not gradable."""
-    names = {code: translate(text) for code, text in OBSTACLES.items()}
-    return {code: name[0].upper() + name[1:] for code, name in names.items()}
+def capitalize(name: str) -> str:
+    """Return a name with a capital letter, in the language of the request."""
+    text = find_text(name)
+    return text[0].upper() + text[1:]
 
 
 def local_time(iso: str | None) -> datetime | None:

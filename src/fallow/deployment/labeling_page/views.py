@@ -18,9 +18,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from fallow.core.multilabel import read_digits
 from fallow.data.facts import summarize_data
 from fallow.deployment.labeling_page import texts
-from fallow.deployment.labeling_page.forms import whole_number, write_number
+from fallow.deployment.labeling_page.forms import WITHOUT, YES, whole_number, write_number
 from fallow.deployment.labeling_page.label_queue import (
-    CANNOT_TELL,
     ENDED,
     LabelQueue,
     decision,
@@ -84,7 +83,9 @@ def templates() -> Environment:
     environment.install_gettext_callables(  # type: ignore[attr-defined]  # of the extension
         find_text, find_count_text, newstyle=True
     )
-    environment.filters.update(clock=texts.format_time, count_of=texts.format_count)
+    environment.filters.update(
+        clock=texts.format_time, count_of=texts.format_count, capital=texts.capitalize
+    )
     environment.globals.update(
         languages=LANGUAGES, script_texts=texts.list_script_texts, language=LANGUAGE.get
     )
@@ -232,7 +233,7 @@ class Views:
             typed=typed,
             is_open=asked.state not in ENDED,
             state=translate(texts.STATES[asked.state]),
-            obstacles=texts.name_obstacles(),
+            no_labels=self.queue.plan.no_labels,
             entry=self._describe_entry,
             reasons=texts.list_reasons(
                 self.queue.schema,
@@ -290,6 +291,7 @@ class Views:
             annotator,
             status,
             open_conflicts=conflicts,
+            no_labels=self.queue.plan.no_labels,
             may_decide=may_decide,
             agreement=agreement,
             **more,
@@ -431,18 +433,18 @@ class Views:
         }
 
     def _distinct_answers(self, asked: LabelingTask) -> Context:
-        """Return the distinct labels of a task, encoded for forms and in texts."""
-        values = dict.fromkeys(answer.value for answer in asked.answers)
-        as_sent: list[str] = []
-        in_words: list[str] = []
-        for value in values:
+        """Return the distinct answers to a task, in words and as the field of a form."""
+        pairs = dict.fromkeys((answer.value, answer.reason) for answer in asked.answers)
+        choices: list[Context] = []
+        for value, reason in pairs:
+            words = self.queue.label(value, reason)
+            choice: Context = {"words": words, "name": "value", "value": words}
             if value is None:
-                as_sent.append(CANNOT_TELL)
-            else:
-                is_list = bool(self.queue.schema.labels)
-                as_sent.append(self.queue.label(value) if is_list else write_number(value))
-            in_words.append(self.queue.label(value))
-        return {"annotated_values": as_sent, "words": in_words}
+                choice |= {"name": WITHOUT, "value": reason or YES}
+            elif not self.queue.schema.labels:
+                choice |= {"value": write_number(value)}
+            choices.append(choice)
+        return {"choices": choices}
 
     def _keys(self) -> Context:
         """Return the number, name and keyboard key of each class."""

@@ -31,6 +31,7 @@ from fallow.deployment.ledger.labeling_tasks import (
 )
 from fallow.deployment.ledger.store import SiteStore
 from fallow.deployment.ledger.tables import Tables
+from fallow.deployment.no_label import CANNOT_TELL, NONE_OF_THESE
 from fallow.sites.store import Label
 
 SETTLED = """
@@ -153,7 +154,7 @@ def load_answers_of(
 def load_annotations(tables: Tables) -> list[Annotation]:
     """Return the last label of each annotator and task over all runs, without decisions and checks.
 
-    "Cannot tell" is left out.
+    Answers that are no label are left out.
     """
     last: dict[tuple[int, str], float | None] = {}
     sql = (
@@ -209,7 +210,7 @@ def load_predicted_labels(tables: Tables) -> list[PredictedLabel]:
 def count_second_labels(tables: Tables) -> tuple[int, int]:
     """Return the number of labels that were given again after a sheet, and of equal ones.
 
-    The first new label of a task counts, before adjudication. "Cannot tell" differs.
+    The first new label of a task counts, before adjudication. An answer that is no label differs.
     """
     lines = tables.read(
         f"SELECT g.task, g.value, e.value FROM ({STANDING}) AS g "
@@ -423,7 +424,7 @@ class LabelRequests:
     def _decide(
         self, settled: Sequence[_Answered]
     ) -> Iterator[tuple[_Answered, float | None]]:
-        """Yield tasks and their labels, None if annotators cannot tell.
+        """Yield tasks and their labels, None if annotators gave none.
 
         A task between whose labels the estimate does not decide becomes a conflict.
         """
@@ -443,7 +444,7 @@ class LabelRequests:
             yield answered, value
 
     def _enter(self, answered: _Answered, value: float | None, run: str) -> Label | None:
-        """Add or correct the label of a row, or remove it if annotators cannot tell."""
+        """Add or correct the label of a row, or remove it if annotators gave none."""
         task = answered.task
         row = answered.row
         sql = "UPDATE task SET entered = ? WHERE id = ?"
@@ -490,6 +491,25 @@ class LabelRequests:
             for answered, value in self._decide(corrected):
                 self._enter(answered, value, answered.run)
         return True
+
+    def find_none_of_these(self) -> set[int]:
+        """Return the rows that no class fits, over all runs.
+
+        Annotators who cannot tell do not contradict. Other reasons for a missing label do.
+        """
+        lines = self._tables.read("SELECT id, row FROM task WHERE state = 'declined'")
+        row_of = dict(lines)
+        rows: set[int] = set()
+        for task, answers in load_answers_of(self._tables, [*row_of]).items():
+            reasons = {answer.reason for _, answer in answers}
+            if reasons - {CANNOT_TELL.code} == {NONE_OF_THESE.code}:
+                rows.add(row_of[task])
+        return rows
+
+    def count_none(self) -> tuple[int, int]:
+        """Return the numbers of rows that no class fits, and of all answered ones, over all runs."""
+        sql = "SELECT count(DISTINCT row) FROM task WHERE state IN ('answered', 'declined')"
+        return len(self.find_none_of_these()), int(self._tables.read_one(sql))
 
     def find_left_rows(self) -> set[int]:
         """Return the withdrawn and the undecidable rows."""

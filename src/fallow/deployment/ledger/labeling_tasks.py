@@ -15,9 +15,6 @@ TaskState = Literal["open", "answered", "declined", "conflict", "expired", "with
 EntryKind = Literal["answer", "confirmed", "taken back", "resolved", "imported", "earlier"]
 """Kinds of entries. "confirmed" is the prediction that an annotator confirmed with others at once.
 "earlier" is the label that a check compares with a new one; it has no author."""
-REASONS = ("quality", "content", "other")
-"""Reasons for which an example is not gradable. Text follows "other" after a colon. An answer
-without a label and without a reason means "cannot tell"."""
 
 
 class Reasons(TypedDict, total=False):
@@ -43,8 +40,8 @@ class Reasons(TypedDict, total=False):
 class LabelAnswer:
     """One label of one annotator, a line in the history of a labeling task.
 
-    ``value`` is a class ID or a number, or None for "cannot tell" and "not gradable". ``reason``
-    is one of `REASONS` if the example is not gradable.
+    ``value`` is a class ID or a number, or None for an answer that is no label. ``reason`` is the
+    code of that answer (`NoLabel`).
     """
 
     annotator: str
@@ -61,7 +58,7 @@ class LabelingTask:
     ``position`` is the rank of the row in the selection, from 0, and ``of`` the number selected.
     ``answers`` are the current labels of the annotators, in the order of their first labels.
     ``needed`` is the planned number of annotations. ``value`` is the label, or None without one, if
-    annotators cannot tell, and if the site decides at the end of labeling. ``is_check``: the row has
+    annotators gave none, and if the site decides at the end of labeling. ``is_check``: the row has
     a suspicious label, which is compared with a new one.
     """
 
@@ -141,7 +138,7 @@ def _settle(value: float | None) -> tuple[TaskState, float | None]:
 def _apply_rule(
     values: Sequence[float | None], rule: Rule
 ) -> tuple[TaskState, float | None]:
-    """Decide labels that differ. None is "cannot tell"."""
+    """Decide labels that differ. None is an answer that is no label."""
     if rule == "first":
         return _settle(values[0])
     value, times = Counter(values).most_common(1)[0]

@@ -365,10 +365,11 @@ class Ledger:
         kind: EntryKind = "answer",
         reason: str = "",
     ) -> LabelingTask:
-        """Record an annotator's label of a row, replacing an earlier one. None means "cannot tell".
+        """Record an annotator's label of a row, replacing an earlier one.
 
-        With a ``reason``, None means "not gradable". Repeating a label changes nothing. A label
-        that is already used in training is corrected before the next exchange.
+        None is the answer that is no label with the code ``reason`` (`NoLabel`). Repeating a label
+        changes nothing. A label that is already used in training is corrected before the next
+        exchange.
 
         The page and the import check the value and the reason. Raises ValueError for a row without
         a labeling task, and for an expired or withdrawn task.
@@ -412,11 +413,15 @@ class Ledger:
                     self.skip(row, annotator)
         return confirmed
 
-    def resolve(self, row: int, value: float | None, annotator: str) -> LabelingTask:
-        """Resolve a conflict. Earlier labels no longer count."""
+    def resolve(
+        self, row: int, value: float | None, annotator: str, reason: str = ""
+    ) -> LabelingTask:
+        """Resolve a conflict. Earlier labels no longer count. ``reason`` is that of `answer`."""
         with self.transaction():
             line = self._find_newest_line(row)
-            self._record(line, annotator=annotator, value=value, kind="resolved")
+            self._record(
+                line, annotator=annotator, value=value, kind="resolved", reason=reason
+            )
             return self._load_task(line.id)
 
     def skip(self, row: int, annotator: str) -> None:

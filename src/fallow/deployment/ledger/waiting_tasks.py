@@ -6,6 +6,8 @@ return the tasks that a page needs, and never the whole queue.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import final
 
 from fallow.deployment.ledger.tables import Tables
@@ -32,7 +34,9 @@ ALL = -1
 """No limit on the number of lines, in SQLite."""
 PREDICTED = "json_extract(q.reasons, '$.likeliest[0][0]')"
 """Expression for the likeliest class that a task shows, or NULL."""
-GUIDED = f"{WAITING} AND {PREDICTED} IS NOT NULL AND ({SKIPPED_AT}) IS NULL"
+FRESH = f"{WAITING} AND ({SKIPPED_AT}) IS NULL"
+"""Query for the waiting tasks that the annotator has not skipped."""
+GUIDED = f"{FRESH} AND {PREDICTED} IS NOT NULL"
 """Query for the waiting tasks that show predictions and that were not skipped."""
 
 
@@ -109,16 +113,29 @@ class WaitingTasks:
             following = self._find(f"{before} LIMIT 1", annotator, here)
         return previous, following
 
-    def find_next(self, row: int | None, annotator: str) -> int | None:
+    def list_fresh_rows(self, annotator: str) -> list[int]:
+        """Return the rows that wait for the annotator and that they have not skipped."""
+        lines = self._tables.read(f"SELECT row FROM task WHERE id IN ({FRESH})", annotator)
+        return [row for (row,) in lines]
+
+    def find_next(
+        self, row: int | None, annotator: str, later: Iterable[int] = ()
+    ) -> int | None:
         """Return the ID of the task to label after ``row``, or None.
 
-        Rows that the annotator skipped come last, in the order of skipping.
+        Rows ``later`` come after all others, and after them rows that the annotator skipped, in the
+        order of skipping.
         """
         here = self._locate(row)
-        fresh = f"{WAITING} AND ({SKIPPED_AT}) IS NULL"
-        task = self._find(f"{fresh} AND q.id > ?2 ORDER BY q.id LIMIT 1", annotator, here)
+        rows = json.dumps([*later])
+        first = f"{FRESH} AND q.row NOT IN (SELECT value FROM json_each(?2))"
+        task = self._find(
+            f"{first} AND q.id > ?3 ORDER BY q.id LIMIT 1", annotator, rows, here
+        )
         if task is None:
-            task = self._find(f"{fresh} ORDER BY q.id LIMIT 1", annotator)
+            task = self._find(f"{first} ORDER BY q.id LIMIT 1", annotator, rows)
+        if task is None:
+            task = self._find(f"{FRESH} ORDER BY q.id LIMIT 1", annotator)
         if task is None:
             task = self._find(f"{WAITING} ORDER BY ({SKIPPED_AT}) LIMIT 1", annotator)
         return task

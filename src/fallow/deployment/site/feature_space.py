@@ -6,7 +6,7 @@ are written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from threading import Lock
 from typing import NamedTuple, final
 
@@ -25,6 +25,8 @@ from fallow.sites.site import ENCODE, LocalSite, RunComponents
 from fallow.sites.view import SiteView
 from fallow.storage.features import BLOCK, FeatureStore
 
+EXACT = "donot_use_mm_for_euclid_dist"
+"""Mode of `torch.cdist` without products, whose rounding would break ties."""
 MODEL = "global"
 """State with the global model, from a query until the end of its cycle."""
 
@@ -82,6 +84,29 @@ class FeatureSpace:
         nearest = distances.argsort(stable=True)[:n]
         rows: list[int] = others[nearest].tolist()
         return rows
+
+    def find_mostly_near(
+        self, rows: Sequence[int], to: Set[int], others: Set[int], n: int
+    ) -> list[int]:
+        """Return those of ``rows`` most of whose ``n`` nearest are in ``to``, not in ``others``.
+
+        The metric is that of `find_nearest`. Returns nothing before the encoder is fitted.
+        """
+        known = torch.tensor(sorted(to | others), dtype=torch.long)  # (k,)
+        is_in = torch.tensor([row in to for row in known.tolist()], dtype=torch.bool)
+        n = min(n, len(known))
+        near: list[int] = []
+        with self._turn:
+            site = self._read_site()
+            if site is None or ENCODE not in site.memory:
+                return []
+            z = site.seen[known].double()  # (k, d)
+            for some in torch.split(torch.tensor(rows, dtype=torch.long), BLOCK):
+                distances = torch.cdist(site.seen[some].double(), z, compute_mode=EXACT)
+                nearest = distances.argsort(dim=1, stable=True)[:, :n]
+                is_near = 2 * is_in[nearest].sum(1) > n
+                near += some[is_near].tolist()
+        return near
 
     @property
     def has_model(self) -> bool:

@@ -48,14 +48,15 @@ class LabelingTasks:
     lines : sequence of mapping
         Tasks in the order of selection, with the columns of `labels_io`.  The label is empty in an
         open task.
-    classes : sequence of str
-        Class names; empty for regression.
+    choices : sequence of str
+        Texts of which an annotator chooses one: classes, and answers that are no label; empty for
+        regression.
     show : callable
         Function that returns the image of a row, or None.
     """
 
     lines: Sequence[JsonObject]
-    classes: Sequence[str]
+    choices: Sequence[str]
     show: ShowRow
 
 

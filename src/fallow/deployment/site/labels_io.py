@@ -3,12 +3,13 @@
 A file has a header and one line for each labeling task, in UTF-8:
 
     id              name of the example in the site's data
-    label           class name, number, or "cannot tell"; empty if not labeled
+    label           class name, number, or an answer that is no label, such as "cannot tell";
+                    empty if not labeled
     row             number of the example in the site's data, from 0
     cycle           cycle of the task; -1 is the initial labeled set
     position        rank in the selection, from 0
     annotator, at   annotator and time (ISO 8601, UTC)
-    state           answered, declined (cannot tell), conflict, open, expired or withdrawn
+    state           answered, declined (no label), conflict, open, expired or withdrawn
     guess, probability, guess_by, score
                     prediction, its probability, the model ("global" or "local"), and the query
                     score; only on request, because predictions influence annotators
@@ -36,11 +37,18 @@ from pydantic import Field, with_config
 
 from fallow.core.load_options import DecimalMark
 from fallow.data.loaders.marks import GROUPED, find_decimal, mark_in
+from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.labeling_tasks import (
     LabelAnswer,
     LabelingTask,
     require_open,
+)
+from fallow.deployment.no_label import (
+    CANNOT_TELL,
+    NONE_OF_THESE,
+    name_no_label,
+    read_no_label,
 )
 from fallow.deployment.schema import Schema, without_unit
 from fallow.deployment.site.labeling_tools import Imported, JsonObject, LabelingTool
@@ -49,7 +57,6 @@ from fallow.deployment.site.rows import SiteRows
 from fallow.storage.plain import plain
 from fallow.storage.validation import STRICT, Count
 
-CANNOT_TELL = "cannot tell"
 DIGITS = 12  # of a row number
 WITH_POINT = re.compile(r"(0|-?[1-9]\d{0,14})\.0+", re.ASCII)
 LONGEST_NAME = 200  # characters of an annotator's name or address
@@ -108,7 +115,7 @@ def _build_line(
         "state": asked.state,
     }
     if answer is not None:
-        line["label"] = _label_text(schema, answer.value)
+        line["label"] = _label_text(schema, answer.value, answer.reason)
         line["annotator"] = answer.annotator
         line["at"] = answer.at
     if guess:
@@ -136,10 +143,18 @@ def _build_line(
     return line
 
 
-def _label_text(schema: Schema, value: float | None) -> str:
+def list_choices(schema: Schema, plan: AnswerPlan) -> tuple[str, ...]:
+    """Return the texts of which a labeling tool offers one; empty for regression."""
+    if not schema.classes:
+        return ()
+    others = [answer.name for answer in plan.no_labels if answer.key]
+    return tuple(dict.fromkeys((*schema.classes, *others)))
+
+
+def _label_text(schema: Schema, value: float | None, reason: str = "") -> str:
     """Return a label as text, with all digits of a number."""
     if value is None:
-        return CANNOT_TELL
+        return name_no_label(reason)
     if schema.outcomes:
         return schema.words(value)
     return repr(value).removesuffix(".0")
@@ -168,12 +183,13 @@ class _Line:
     """Line of a file with an example and a label.
 
     ``location`` is its position, such as "line 3". ``value`` is a class ID or a number, or None for
-    "cannot tell".
+    the answer that is no label with the code ``reason``.
     """
 
     location: str
     row: int
     value: float | None
+    reason: str
     annotator: str
 
 
@@ -207,12 +223,14 @@ def import_labels(
     dry_run: bool = False,
     by: Key = "id",
     tool: LabelingTool | None = None,
+    plan: AnswerPlan = SINGLE,
 ) -> Imported:
     """Import the labels in a file as if entered on the labeling page: all or none.
 
     ``annotator`` is the annotator of lines without one. ``partial`` keeps valid lines if others are
     rejected. ``dry_run`` reports the result without changes. ``by`` is the column with the names of
-    examples. ``tool`` reads the file (default: by its suffix).
+    examples. ``tool`` reads the file (default: by its suffix). ``plan`` states which answers that
+    are no label annotators may give.
 
     A line is rejected for an unknown example, for one without an active labeling task, for an
     unknown class, and for a number that is not finite. It is also rejected for a label that differs
@@ -223,7 +241,14 @@ def import_labels(
     """
     annotators = ledger.list_annotators()
     parsed = _parse_file(
-        path, schema, rows, annotator=annotator, by=by, tool=tool, annotators=annotators
+        path,
+        schema,
+        rows,
+        annotator=annotator,
+        by=by,
+        tool=tool,
+        annotators=annotators,
+        plan=plan,
     )
     refused = parsed.refused
     recorded = 0
@@ -264,6 +289,7 @@ def _parse_file(
     by: Key,
     tool: LabelingTool | None,
     annotators: Sequence[str],
+    plan: AnswerPlan = SINGLE,
 ) -> _Parsed:
     """Parse a file. A name that differs from an earlier one in case only is the same annotator."""
     spellings = {name.casefold(): name for name in reversed(annotators)}
@@ -288,7 +314,10 @@ def _parse_file(
         with_hint = len(parsed.refused) < most_hints
         try:
             row = _find_row(cells, rows, row_of_name, by=by, with_hint=with_hint)
-            value = _parse_label(schema, cells["label"], decimal, with_hint=with_hint)
+            reason = _parse_no_label(schema, cells["label"], plan)
+            value = None
+            if reason is None:
+                value = _parse_label(schema, cells["label"], decimal, with_hint=with_hint)
         except ValueError as error:
             parsed.refused.append(f"{location}: {error}")
             continue
@@ -297,7 +326,9 @@ def _parse_file(
         )  # untrusted text that is displayed
         if name not in annotators:
             name = spellings.setdefault(name.casefold(), name)
-        line = _Line(location=location, row=row, value=value, annotator=name)
+        line = _Line(
+            location=location, row=row, value=value, reason=reason or "", annotator=name
+        )
         parsed.lines.append(line)
     return parsed
 
@@ -347,13 +378,17 @@ def _record(
     is_complete = len(asked.answers) >= asked.needed
     for answer in asked.answers:
         is_own = answer.annotator == line.annotator
-        if answer.value != line.value and (is_own or is_complete or asked.needed == 1):
+        is_other = (answer.value, answer.reason) != (line.value, line.reason)
+        if is_other and (is_own or is_complete or asked.needed == 1):
+            known_text = _label_text(schema, answer.value, answer.reason)
+            line_text = _label_text(schema, line.value, line.reason)
             raise ValueError(
-                f"{sample} has the label {_label_text(schema, answer.value)!r} by "
-                f"{answer.annotator}, not {_label_text(schema, line.value)!r}; correct it "
-                "on the labeling page"
+                f"{sample} has the label {known_text!r} by {answer.annotator}, not {line_text!r}; "
+                "correct it on the labeling page"
             )
-    known[line.row] = ledger.answer(line.row, line.value, line.annotator, "imported")
+    known[line.row] = ledger.answer(
+        line.row, line.value, line.annotator, "imported", line.reason
+    )
     return all(answer.annotator != line.annotator for answer in asked.answers)
 
 
@@ -372,14 +407,18 @@ def _split_contradictions(
     refused: list[str] = []
     for (row, _), about_row in by_row.items():
         first = about_row[0]
-        others = [line for line in about_row if line.value != first.value]
+        others = [
+            line
+            for line in about_row
+            if (line.value, line.reason) != (first.value, first.reason)
+        ]
         if not others:
             agreed += about_row
             continue
         other = others[0]
         why = (
-            f"example {rows.ids[row]!r} is {_label_text(schema, first.value)!r} in "
-            f"{first.location} and {_label_text(schema, other.value)!r} in "
+            f"example {rows.ids[row]!r} is {_label_text(schema, first.value, first.reason)!r} in "
+            f"{first.location} and {_label_text(schema, other.value, other.reason)!r} in "
             f"{other.location}; keep one of them"
         )
         refused += [f"{line.location}: {why}" for line in about_row]
@@ -454,16 +493,30 @@ def _plain_key(name: str) -> str:
     return name.casefold().lstrip("0")
 
 
+def _parse_no_label(schema: Schema, text: str, plan: AnswerPlan) -> str | None:
+    """Return the code of an answer that is no label, or None for a label.
+
+    Raises ValueError for an answer that annotators may not give in this study.
+    """
+    reason = None
+    if text not in schema.classes:
+        reason = read_no_label(text)
+    if reason == NONE_OF_THESE.code and NONE_OF_THESE not in plan.no_labels:
+        raise ValueError(
+            f"{text!r} is not an answer of this study (federation.none_of_these); choose a class or "
+            f"{CANNOT_TELL.name!r}"
+        )
+    return reason
+
+
 def _parse_label(
     schema: Schema, text: str, decimal: DecimalMark, *, with_hint: bool
-) -> float | None:
+) -> float:
     """Parse a label. A decimal comma is accepted, as spreadsheets in many countries write it.
 
     ``decimal`` is the mark of the other labels. Three digits after another mark may be thousands; after
     a point they are a fraction in a file that shows no mark, because exported files have points.
     """
-    if text.casefold() == CANNOT_TELL and text not in schema.classes:
-        return None
     if not schema.classes:
         text = without_unit(text, schema.unit)
     if not schema.outcomes and text.count(",") + text.count(".") == 1:

@@ -31,7 +31,9 @@ class CountedLabels(TypedDict):
 
     asked: Annotated[Count, Field(description="labeling tasks")]
     answered: Annotated[Count, Field(description="labeled examples")]
-    declined: Annotated[Count, Field(description="examples that annotators cannot tell")]
+    declined: Annotated[
+        Count, Field(description="examples with an answer that is no label")
+    ]
     conflicts: Annotated[Count, Field(description="examples on which annotators disagree")]
     open: Annotated[Count, Field(description="open labeling tasks")]
     deadline: Annotated[Moment | None, Field(description="when open labeling tasks expire")]
@@ -110,6 +112,10 @@ class SiteProgress(TypedDict):
     predictions: Annotated[
         UsedPredictions, Field(description="labels given beside predictions and without")
     ]
+    none_of_these: Annotated[
+        Count, Field(description="examples that no class fits, over all runs")
+    ]
+    decided: Annotated[Count, Field(description="examples with an answer over all runs")]
     asked: Annotated[Count, Field(description="requested annotations over all runs")]
     limit: Annotated[Count | None, Field(description="label budget over all runs")]
     copied: Annotated[
@@ -154,6 +160,7 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
     """Return the status of a site without a summary of its data, which takes longer."""
     process = read_status(folder)
     with closing(folder.open_ledger()) as ledger:
+        none, decided = ledger.requests.count_none()
         age = None
         if ledger.copy.exists():
             age = max(0.0, time.time() - ledger.copy.stat().st_mtime)
@@ -172,6 +179,8 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
             "labels": cast(CountedLabels, {**asdict(progress), "deadline": until}),
             "agreement": cast(MeasuredAgreement, asdict(ledger.measure_agreement())),
             "predictions": cast(UsedPredictions, asdict(ledger.measure_predictions())),
+            "none_of_these": none,
+            "decided": decided,
             "asked": ledger.requests.asked,
             "limit": folder.settings.limit,
             "copied": ledger.store.find_copy_time(),
