@@ -56,6 +56,7 @@ RACES: Mapping[str, str] = {
     "study-two-processes": "processes",
     "labeling-page": "labeling_page",
     "flower": "transports",
+    "fedavg-flower": "flower_simulation",
 }
 """Module of each benchmark, in the order in which they run."""
 RESULTS = Path(__file__).with_name("results.json")
