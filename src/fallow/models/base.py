@@ -33,6 +33,24 @@ class EmbeddingModel(Protocol):
         ...
 
 
+class HasBody(Protocol):
+    """Network whose features are the output of its body."""
+
+    body: nn.Sequential
+
+
+def embed_by_body(model: HasBody, x: Tensor) -> Tensor:
+    """Return the features before the head.  x: (n, *shape) -> (n, d)."""
+    features: Tensor = model.body(x)
+    return features
+
+
+def predict_by_head(model: EmbeddingModel, x: Tensor) -> Tensor:
+    """Return logits, or predictions for regression.  x: (n, *shape) -> (n, outputs)."""
+    logits: Tensor = model.head(model.embed(x))
+    return logits
+
+
 class Image(NamedTuple):
     """Shape of an example that is an image."""
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import final
 
-from torch import Generator, Tensor, nn
+from torch import Generator, nn
 
-from fallow.models.base import image
+from fallow.models.base import embed_by_body, image, predict_by_head
 from fallow.models.init import fan_in_uniform, fill, zero_bias
 
 
@@ -38,15 +38,8 @@ class CNN4(nn.Module):
         self.body.append(nn.Flatten())
         self.head = nn.Linear(64 * (size.height // 16) * (size.width // 16), outputs)
 
-    def embed(self, x: Tensor) -> Tensor:
-        """Return flattened feature maps.  x: (n, channels, height, width) -> (n, head.in_features)."""
-        features: Tensor = self.body(x)
-        return features
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
-        logits: Tensor = self.head(self.embed(x))
-        return logits
+    embed = embed_by_body
+    forward = predict_by_head
 
     def reset(self, generator: Generator) -> None:
         """Initialize weights: PyTorch's default, identity batch norm, bias of the head 0."""
@@ -77,15 +70,8 @@ class DigitsCNN(nn.Module):
         )
         self.head = nn.Linear(32 * (size.height // 4) * (size.width // 4), outputs)
 
-    def embed(self, x: Tensor) -> Tensor:
-        """Return flattened feature maps.  x: (n, channels, height, width) -> (n, head.in_features)."""
-        features: Tensor = self.body(x)
-        return features
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
-        logits: Tensor = self.head(self.embed(x))
-        return logits
+    embed = embed_by_body
+    forward = predict_by_head
 
     def reset(self, generator: Generator) -> None:
         """Initialize weights with PyTorch's default."""

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, final
 from torch import Generator, Tensor, nn
 
 from fallow.core.suggestions import require_known
-from fallow.models.base import row_shape
+from fallow.models.base import embed_by_body, predict_by_head, row_shape
 from fallow.models.init import Rule, fan_in_uniform, fill, zeros
 
 
@@ -48,10 +48,7 @@ class Linear(nn.Module):
         """Flatten examples.  x: (n, *shape) -> (n, features)."""
         return x.flatten(1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits.  x: (n, *shape) -> (n, outputs)."""
-        logits: Tensor = self.head(self.embed(x))
-        return logits
+    forward = predict_by_head
 
     def reset(self, generator: Generator) -> None:
         """Initialize weights by ``init``."""
@@ -85,15 +82,8 @@ class MLP(nn.Module):
             self.body.extend([nn.Linear(fan_in, fan_out), nn.ReLU()])
         self.head = nn.Linear(hidden[-1], outputs)
 
-    def embed(self, x: Tensor) -> Tensor:
-        """Return the last hidden layer.  x: (n, *shape) -> (n, hidden[-1])."""
-        features: Tensor = self.body(x)
-        return features
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits.  x: (n, *shape) -> (n, outputs)."""
-        logits: Tensor = self.head(self.embed(x))
-        return logits
+    embed = embed_by_body
+    forward = predict_by_head
 
     def reset(self, generator: Generator) -> None:
         """Initialize weights with PyTorch's default."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from torch import Generator, Tensor, nn
+from torch import Generator, nn
 
-from fallow.models.base import image
+from fallow.models.base import embed_by_body, image, predict_by_head
 from fallow.models.init import fill, kaiming_uniform
 
 
@@ -29,15 +29,8 @@ class LeNet(nn.Module):
         self.body = _body("LeNet", shape, channels=(6, 16), hidden=(120, 84))
         self.head = nn.Linear(84, outputs)
 
-    def embed(self, x: Tensor) -> Tensor:
-        """Return the last hidden layer.  x: (n, channels, height, width) -> (n, 84)."""
-        features: Tensor = self.body(x)
-        return features
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
-        logits: Tensor = self.head(self.embed(x))
-        return logits
+    embed = embed_by_body
+    forward = predict_by_head
 
     def reset(self, generator: Generator) -> None:
         """Initialize weights: Kaiming-uniform, biases 0."""
@@ -57,15 +50,8 @@ class LeNetFEMNIST(nn.Module):
         self.body = _body("LeNetFEMNIST", shape, channels=(4, 12), hidden=(120, 100))
         self.head = nn.Linear(100, outputs)
 
-    def embed(self, x: Tensor) -> Tensor:
-        """Return the last hidden layer.  x: (n, channels, height, width) -> (n, 100)."""
-        features: Tensor = self.body(x)
-        return features
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
-        logits: Tensor = self.head(self.embed(x))
-        return logits
+    embed = embed_by_body
+    forward = predict_by_head
 
     def reset(self, generator: Generator) -> None:
         """Initialize weights: Kaiming-uniform, biases 0."""

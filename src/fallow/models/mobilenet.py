@@ -8,7 +8,7 @@ from typing import Literal, final
 from torch import Generator, Tensor, nn
 
 from fallow.core.suggestions import require_known
-from fallow.models.base import image
+from fallow.models.base import embed_by_body, image, predict_by_head
 from fallow.models.init import fan_in_uniform, fill, kaiming_fan_out, zero_bias
 
 BLOCKS = (
@@ -63,15 +63,8 @@ class MobileNetV1(nn.Module):
         self.body.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
         self.head = nn.Linear(narrow, outputs)
 
-    def embed(self, x: Tensor) -> Tensor:
-        """Return pooled features.  x: (n, channels, height, width) -> (n, 1024)."""
-        features: Tensor = self.body(x)
-        return features
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
-        logits: Tensor = self.head(self.embed(x))
-        return logits
+    embed = embed_by_body
+    forward = predict_by_head
 
     def reset(self, generator: Generator) -> None:
         """Initialize weights with PyTorch's default, and batch norm as the identity."""
@@ -115,15 +108,8 @@ class MobileNetV2(nn.Module):
         self.body.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
         self.head = nn.Linear(1280, outputs)
 
-    def embed(self, x: Tensor) -> Tensor:
-        """Return pooled features.  x: (n, channels, height, width) -> (n, 1280)."""
-        features: Tensor = self.body(x)
-        return features
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
-        logits: Tensor = self.head(self.embed(x))
-        return logits
+    embed = embed_by_body
+    forward = predict_by_head
 
     def reset(self, generator: Generator) -> None:
         """Initialize weights: fan-out normal convolutions, identity batch norm, a small head."""

@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from fallow.core.suggestions import require_known
-from fallow.models.base import image
+from fallow.models.base import embed_by_body, image, predict_by_head
 from fallow.models.init import fan_in_uniform, fill, kaiming_fan_out
 
 
@@ -61,15 +61,8 @@ class ResNet8(nn.Module):
         )
         self.head = nn.Linear(64, outputs)
 
-    def embed(self, x: Tensor) -> Tensor:
-        """Return pooled features.  x: (n, channels, height, width) -> (n, 64)."""
-        features: Tensor = self.body(x)
-        return features
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
-        logits: Tensor = self.head(self.embed(x))
-        return logits
+    embed = embed_by_body
+    forward = predict_by_head
 
     def reset(self, generator: Generator) -> None:
         """Initialize weights: fan-out normal convolutions, identity batch norm, default head."""
@@ -105,15 +98,8 @@ class ResNet18(nn.Module):
         self.body.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
         self.head = nn.Linear(narrow, outputs)
 
-    def embed(self, x: Tensor) -> Tensor:
-        """Return pooled features.  x: (n, channels, height, width) -> (n, 512)."""
-        features: Tensor = self.body(x)
-        return features
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits.  x: (n, channels, height, width) -> (n, outputs)."""
-        logits: Tensor = self.head(self.embed(x))
-        return logits
+    embed = embed_by_body
+    forward = predict_by_head
 
     def reset(self, generator: Generator) -> None:
         """Initialize weights: fan-out normal convolutions, blocks as shortcuts, default head."""

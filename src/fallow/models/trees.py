@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple, final
 import torch
 from torch import Generator, Tensor, nn
 
-from fallow.models.base import row_shape
+from fallow.models.base import predict_by_head, row_shape
 
 BINARY = 2
 MOST_DEPTH = 8
@@ -68,10 +68,7 @@ class Trees(nn.Module):
         values = self.leaf.flatten()[trees * (nodes + 1) + node]
         return values.reshape(-1, stages, sums).sum(1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits, or predictions for regression.  x: (n, *shape) -> (n, outputs)."""
-        logits: Tensor = self.head(self.embed(x))
-        return logits
+    forward = predict_by_head
 
     def reset(self, generator: Generator) -> None:
         """Set all trees to 0, which draws nothing."""
