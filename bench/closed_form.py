@@ -23,7 +23,8 @@ from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
-from fallow.engine import Loop, Stacked, row_loss
+from fallow.engine import Loop, row_loss
+from fallow.engine.stacked import Stacked
 from fallow.models import build_model
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.in_process import InProcessChannel

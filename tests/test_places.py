@@ -98,7 +98,7 @@ KINDS = (
     Kind(
         "executor",
         "Stacked",
-        ("engine/stacked.py", "engine/executors.py", "engine/__init__.py"),
+        ("engine/stacked.py", "engine/executors.py"),
     ),
     Kind(
         "encoder",

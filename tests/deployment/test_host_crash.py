@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fallow.deployment.site.folder import SiteFolder
-from fallow.engine import Stacked
+from fallow.engine.stacked import Stacked
 from fallow.experiment.event_log import EventLog
 from fallow.storage.database import Database
 from fallow.storage.files import digest_of

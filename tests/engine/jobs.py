@@ -18,7 +18,8 @@ from fallow.core.model_vectors import Layout
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.core.types import State
-from fallow.engine import Fitted, Job, Loop, Stacked, row_loss
+from fallow.engine import Fitted, Job, Loop, row_loss
+from fallow.engine.stacked import Stacked
 from fallow.models.networks import MLP, Linear
 
 DEVICE = os.environ.get("FALLOW_TEST_DEVICE", "cpu")

@@ -16,11 +16,12 @@ from torch.testing import assert_close
 from fallow.core.local import Batch, Learner, LocalTraining, TrainState, slot
 from fallow.core.model_vectors import Layout
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.engine import Stacked, row_loss
+from fallow.engine import row_loss
 from fallow.engine.batches import Patience, epochs
 from fallow.engine.dense import DenseNetwork, cross_entropy_slope
 from fallow.engine.descent import Descent, descend, find_descents
 from fallow.engine.site_batches import ActiveJob, Frame, Joined
+from fallow.engine.stacked import Stacked
 from fallow.models.custom import adapt_model
 from fallow.models.networks import LeNet, Linear
 from fallow.training import FedAvg, FedProx

@@ -11,7 +11,8 @@ from torch import nn
 from fallow.core.model_vectors import Layout
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
-from fallow.engine import Loop, Stacked
+from fallow.engine import Loop
+from fallow.engine.stacked import Stacked
 from fallow.sites.store import Label
 from fallow.training import KCFU, FedAvg
 from tests.engine.jobs import assert_agree, linear, mlp, norm, optimizer_of

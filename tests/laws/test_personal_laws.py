@@ -12,7 +12,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from fallow.core.types import State
-from fallow.engine import Loop, Stacked
+from fallow.engine import Loop
+from fallow.engine.stacked import Stacked
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg, FedProx
 from fallow.training.personal import (

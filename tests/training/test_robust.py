@@ -17,7 +17,7 @@ from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import Delivered, Request
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State, Values
-from fallow.engine import Stacked
+from fallow.engine.stacked import Stacked
 from fallow.experiment.methods import methods_of
 from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig

@@ -9,7 +9,8 @@ from torch.testing import assert_close
 
 from fallow.core.model_vectors import Layout
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.engine import Loop, Stacked
+from fallow.engine import Loop
+from fallow.engine.stacked import Stacked
 from fallow.training import FedAvg, Scaffold
 from tests.engine.jobs import mlp
 from tests.laws.test_training_laws import ROWS, sites, trained

@@ -30,7 +30,6 @@ from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.folders import check_authority
 from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
-from fallow.encoders.auto import Auto, is_photo
 from fallow.experiment.encoding import encoder_for_texts
 from fallow.experiment.methods import is_untrained
 from fallow.experiment.rows import features
@@ -54,9 +53,8 @@ from fallow.transport.factory import TransportFactory
 from fallow.transport.kinds import USUAL, check_transport, find_factory
 
 MOST_OF_GUIDELINE = 4000  # characters; it is shown beside every example
-NAME = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-)  # a valid file name on every operating system
+# a valid file name on every operating system
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 REVEAL = "reveal"
@@ -423,8 +421,12 @@ def _name_encoder(config: ExperimentConfig, schema: Schema) -> Spec | None:
     """
     if config.features is None:
         config = replace(config, encoder=encoder_for_texts(config.encoder, schema.features))
+    if config.encoder != Spec("auto"):
+        return config.encoder
+    from fallow.encoders.auto import Auto, is_photo  # sites rarely need it
+
     shape = tuple(_make_example(config, schema).x.shape[1:])
-    if config.encoder != Spec("auto") or not is_photo(shape):
+    if not is_photo(shape):
         return config.encoder
     return Spec.of(Auto().settle(shape))
 

@@ -178,19 +178,19 @@ def check_images(kinds: Sequence[str], x: Tensor) -> None:
         )
 
 
-def draw_changes(kinds: Sequence[str], n: int, generator: torch.Generator) -> list[Tensor]:
+def draw_changes(
+    kinds: Sequence[str], n: int, generator: torch.Generator
+) -> Iterator[Tensor]:
     """Draw the augmentations of n images, by kind.
 
     The result contains flags of mirrored images, (n,), or shifts down and to the right, (2, n).
     """
-    drawn = []
     for kind in kinds:
         if kind == "flip":
-            drawn.append(torch.rand(n, generator=generator) < 0.5)
+            yield torch.rand(n, generator=generator) < 0.5
         else:
             pad = int(kind.removeprefix("crop"))
-            drawn.append(torch.randint(0, 2 * pad + 1, (2, n), generator=generator))
-    return drawn
+            yield torch.randint(0, 2 * pad + 1, (2, n), generator=generator)
 
 
 def change(kinds: Sequence[str], x: Tensor, drawn: Sequence[Tensor]) -> Tensor:

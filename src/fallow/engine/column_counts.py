@@ -207,9 +207,10 @@ def measure_drift(of_sites: Floats, is_ordered: bool) -> tuple[Floats, Floats]:
     shares = total / total.sum()
     counts = of_sites
     rng = np.random.default_rng(0)
+    # (replicates, sites, cells)
     drawn = np.stack(
         [rng.multinomial(round(n), shares, size=REPLICATES) for n in sizes], axis=1
-    )  # (replicates, sites, cells)
+    )
     if is_ordered:
         groups = int(np.clip(sizes[is_known].min() // IN_GROUP, 2, GROUPS))
         starts = _find_groups(total, groups)

@@ -7,27 +7,33 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from torch import nn
 
-from fallow.core.build import find, names
+from fallow.core.build import find
+from fallow.core.exports import import_when_used
 from fallow.core.local import LocalTraining, RowLoss
 from fallow.core.model_vectors import Layout
 from fallow.core.names import BUILT_IN, NamePolicy, own_class
 from fallow.core.training_config import TrainingConfig
 from fallow.core.wording import join_words
+from fallow.engine.banked import can_stack
 from fallow.engine.batches import Fitted, Job
 from fallow.engine.device import Device, Tell, ignore_message
 from fallow.engine.loop import Loop
 from fallow.engine.placement import Placement
-from fallow.engine.stacked import Stacked
+
+if TYPE_CHECKING:
+    from fallow.engine.stacked import Stacked as Stacked
 
 __all__ = [
     "Device",
     "Loop",
     "Stacked",
 ]
+if not TYPE_CHECKING:  # most sites stack no models
+    __getattr__ = import_when_used(__name__, {"Stacked": "fallow.engine.stacked"})
 
 AUTO = "auto"
 """Name that selects `choose_executor`."""
@@ -84,7 +90,7 @@ def check_executor(name: str) -> None:
     Traceback (most recent call last):
     ValueError: executor 'lop' is unknown; use 'auto', 'device', 'loop' or 'stacked'
     """
-    known = [AUTO, *_names()]
+    known = [AUTO, *(executor.lower() for executor in __all__)]
     if name not in known and ":" not in name:
         quoted = [repr(word) for word in known]
         raise ValueError(
@@ -99,7 +105,7 @@ def choose_executor(model: nn.Module, *, is_built_in: bool) -> str:
     A custom model may mix examples, which cannot be detected, so it is stacked only on
     request.
     """
-    if is_built_in and Stacked.can_train(model):
+    if is_built_in and can_stack(model):
         return "stacked"
     return "loop"
 
@@ -125,8 +131,3 @@ def build_executor(
         where = placement or Placement()
         return Device(model, layout, loss, channels_last, where, tell)
     return executor.build(model, layout, loss, channels_last=channels_last)
-
-
-def _names() -> list[str]:
-    """Return the names of the executors in the table."""
-    return [name.lower() for name in names(sys.modules[__name__])]

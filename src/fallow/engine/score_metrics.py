@@ -187,9 +187,8 @@ def sensitivity(counts: Floats, specificity: float) -> Floats:
     """
     negative, positive = _by_truth(counts)
     n_negative = negative.sum(-1)
-    rejected = _divide(
-        negative.cumsum(-1), n_negative[..., None]
-    )  # with a threshold above a bin
+    # with a threshold above a bin
+    rejected = _divide(negative.cumsum(-1), n_negative[..., None])
     accepted = positive.sum(-1, keepdims=True) - positive.cumsum(-1)
     is_specific = rejected >= specificity - 1e-12
     detected = np.where(is_specific, accepted, 0).max(-1)

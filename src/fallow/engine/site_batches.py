@@ -49,9 +49,8 @@ class Frame:
 
     @staticmethod
     def of(active_jobs: Sequence[ActiveJob], size: int) -> Frame:
-        n = torch.tensor([len(active_job.job.y) for active_job in active_jobs]).unsqueeze(
-            1
-        )  # (K, 1)
+        # (K, 1)
+        n = torch.tensor([len(active_job.job.y) for active_job in active_jobs]).unsqueeze(1)
         size = max(1, min(size, int(n[0])))  # a batch beyond all rows would be padding
         steps = -(-n // size)  # (K, 1), rounded up
         number = torch.arange(int(steps[0]))  # (steps,) of the active job with most rows
@@ -59,9 +58,8 @@ class Frame:
         step, active_job = is_active.T.nonzero().unbind(1)  # (lines,) each, step after step
 
         rows_left = n - size * number  # (K, steps) before each step
-        is_real = torch.arange(size) < rows_left[active_job, step].unsqueeze(
-            1
-        )  # (lines, size)
+        # (lines, size)
+        is_real = torch.arange(size) < rows_left[active_job, step].unsqueeze(1)
         return Frame(
             active_jobs=active_jobs,
             widths=is_active.sum(0).tolist(),
@@ -75,9 +73,8 @@ class Frame:
         """Arrange a column (n_k,) of each active job in lines, padded with 0. -> (lines, size)"""
         steps = len(self.widths)
         size = self.real.shape[1]
-        padded = nn.utils.rnn.pad_sequence(
-            list(columns), batch_first=True
-        )  # (K, n of most)
+        # (K, n of most)
+        padded = nn.utils.rnn.pad_sequence(list(columns), batch_first=True)
         spare = steps * size - padded.shape[1]
         whole = nn.functional.pad(padded, (0, spare))  # (K, steps * size)
         every_line = whole.view(-1, size)  # (K * steps, size), also those of no row
@@ -125,9 +122,8 @@ class Joined:
         rows = frame.arrange(
             [order(active_job.job, epoch) for active_job in frame.active_jobs]
         )
-        first = [
-            active_job.first for active_job in frame.active_jobs
-        ]  # (K,) in the joined data
+        # (K,) in the joined data
+        first = [active_job.first for active_job in frame.active_jobs]
         rows += torch.tensor(first)[frame.active_job].unsqueeze(1)
         flat = rows.flatten()
         y = self.y.index_select(0, flat).view_as(rows)
@@ -177,9 +173,8 @@ class Joined:
             by_column = zip(*of_jobs, strict=True)
             pool_rows = _PoolRows._make(torch.cat(parts)[frame.turn] for parts in by_column)
 
-        counts = torch.stack(
-            [active_job.job.counts for active_job in frame.active_jobs]
-        )  # (K, C)
+        # (K, C)
+        counts = torch.stack([active_job.job.counts for active_job in frame.active_jobs])
         first = 0  # line of the step
         for k in frame.widths:
             of_step = slice(first, first + k)
