@@ -278,6 +278,9 @@ class Federation:
         return [result for result in self.events if result["event"] == event]
 
 
+NOTHING_CONFIRMED: Mapping[str, tuple[str, ...]] = {}
+
+
 def federation(
     folder: Path,
     config: ExperimentConfig,
@@ -287,10 +290,11 @@ def federation(
     labeled: Mapping[str, int] | None = None,
     plan: AnswerPlan = SINGLE,
     schema: Schema | None = None,
+    confirmed: Mapping[str, tuple[str, ...]] = NOTHING_CONFIRMED,
     **more: Any,
 ) -> Federation:
     """Create the folders of sites and the coordinator's keys for ``config``; the first
-    ``labeled`` rows of each site come with a label."""
+    ``labeled`` rows of each site come with a label.  ``confirmed``: that setting by site."""
     data = data or rows()
     schema = schema or schema_for(data)
     names = data.site_names
@@ -308,7 +312,10 @@ def federation(
     folder.mkdir(parents=True, exist_ok=True)
     write_agreement(folder / "study.toml", agreed)
     sites = {
-        name: _site(folder, data, name, (labeled or {}).get(name, 0)) for name in names
+        name: _site(
+            folder, data, name, (labeled or {}).get(name, 0), confirmed.get(name, ())
+        )
+        for name in names
     }
     return Federation(folder, agreed, data, secret, sites, **more)
 
@@ -340,7 +347,9 @@ def _cells(data: Dataset, row: torch.Tensor) -> list[str]:
     return [*cells, "" if bool(kind.isnan().any()) else "abc"[int(kind.argmax())]]
 
 
-def _site(folder: Path, data: Dataset, name: str, labeled: int) -> SiteFolder:
+def _site(
+    folder: Path, data: Dataset, name: str, labeled: int, confirmed: tuple[str, ...]
+) -> SiteFolder:
     files = []
     parts = {
         "rows": (data.x, data.y, data.sites),
@@ -372,6 +381,7 @@ def _site(folder: Path, data: Dataset, name: str, labeled: int) -> SiteFolder:
         name=name,
         data=str(files[0]),
         test=str(files[1]),
+        confirmed=confirmed,
     )
 
 

@@ -24,7 +24,7 @@ from fallow.deployment.site.own_data import (
     compare_with_sites,
     describe_own_data,
 )
-from fallow.deployment.site.rows import read_rows
+from fallow.deployment.site.rows import check_units, read_rows
 from fallow.deployment.site.status import collect_status
 from fallow.privacy.settings import Privacy
 from tests.deployment.simulations import (
@@ -268,16 +268,18 @@ def test_a_site_with_another_unit_is_told_before_and_after_training(
 ) -> None:
     """Two sites have mg/dL as agreed, and one has mmol/L; sums do not show which to the others."""
     data = rows(NAMES[:3])
-    assert data.sites is not None
-    x = data.x.clone()
-    x[:, 0] = 90 + 8 * x[:, 0]  # about 150 mg/dL
-    is_other = data.sites == data.site_names.index("chur")
-    x[is_other, 0] /= 18  # mmol/L
+    other = data.site_names.index("chur")
+    for x, sites in ((data.x, data.sites), (data.x_test, data.sites_test)):
+        assert sites is not None
+        x[:, 0] = 90 + 8 * x[:, 0]  # about 150 mg/dL
+        x[sites == other, 0] /= 18  # mmol/L
     glucose = Column("x0", "mg/dL", low=40, high=600)
     schema = schema_for(data)
     schema = replace(schema, columns=(glucose, *schema.columns[1:]))
     config = replace(TINY, privacy=Privacy(secure_sum=is_masked))
-    simulation = federation(tmp_path, config, replace(data, x=x), schema=schema)
+    simulation = federation(
+        tmp_path, config, data, schema=schema, confirmed={"chur": ("x0",)}
+    )
     outside = {
         name: [note for note in site.rows.notes if "are outside 40 to 600 mg/dL" in note]
         for name, site in simulation.sites.items()
@@ -294,6 +296,39 @@ def test_a_site_with_another_unit_is_told_before_and_after_training(
     assert "may have another unit" in warned
     for name in ("basel", "davos"):
         assert not status[name]["data"].get("warnings")
+
+
+def test_a_site_whose_numbers_may_have_another_unit_starts_when_it_confirms_them(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "rows.csv"
+    numbers = [90.0, 120.0, 150.0, 5.0, 6.7, 8.3]
+    file.write_text("x,y\n" + "".join(f"{number},no\n" for number in numbers))
+    column = Column("x", "mg/dL", low=40, high=600, offset=3.0)
+    agreed = Schema("table", "classification", "y", ("no", "yes"), (column,))
+    check_units(read_rows(file, agreed), agreed, ())  # half are in the range
+    file.write_text(file.read_text() + "4.4,yes\n")
+    read = read_rows(file, agreed)
+    check_units(read, agreed, ("x",))
+    fix = r"4 of 7 numbers are outside 40 to 600 mg/dL; .* add 'x' to the setting confirmed"
+    with pytest.raises(ValueError, match=fix):
+        check_units(read, agreed, ("z",))
+    without_range = replace(agreed, columns=(replace(column, low=None, high=None),))
+    check_units(read, without_range, ())
+
+
+def test_a_site_does_not_start_with_numbers_outside_the_agreed_range(
+    tmp_path: Path,
+) -> None:
+    data = rows(NAMES[:2])
+    low = float(data.x[:, 0].max()) + 1
+    schema = schema_for(data)
+    beyond = (replace(schema.columns[0], low=low), *schema.columns[1:])
+    schema = replace(schema, columns=beyond)
+    with pytest.raises(ValueError, match="add 'x0' to the setting confirmed"):
+        federation(tmp_path / "refused", TINY, data, schema=schema)
+    confirmed = dict.fromkeys(NAMES[:2], ("x0",))
+    federation(tmp_path, TINY, data, schema=schema, confirmed=confirmed).close()
 
 
 def test_units_in_cells_are_never_mixed_with_the_agreed_one(tmp_path: Path) -> None:

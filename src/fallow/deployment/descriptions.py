@@ -45,6 +45,8 @@ SITE: Mapping[str, str] = {
     "decimal": "decimal mark of the numbers in a text file; the other mark separates thousands "
     "(default: from the cells)",
     "pages": "images with several pages or frames: refuse (default), or each page is one example",
+    "confirmed": "columns whose numbers have the agreed unit, although most are outside the agreed "
+    "range; without it, the site does not start",
     "address": "address of the coordinator",
     "proxy": "proxy between this site and the network (default: HTTPS_PROXY)",
     "own_certificate": "certificate that this site shows to the coordinator (PEM)",

@@ -20,7 +20,7 @@ from fallow.deployment.received import read_toml
 from fallow.deployment.site.budget import ProposedLimit, propose_limit
 from fallow.deployment.site.case_rows import read_site_rows
 from fallow.deployment.site.keys import SiteKeys, make_keys, read_keys
-from fallow.deployment.site.rows import SiteRows, check_apart, read_tests
+from fallow.deployment.site.rows import SiteRows, check_apart, check_units, read_tests
 from fallow.deployment.site.settings import Settings, settings_from, settings_text
 from fallow.deployment.study_file import read_agreement
 from fallow.experiment.methods import check_brought
@@ -272,6 +272,11 @@ class SiteFolder:
         self.agreement.transport_factory.check_site(self.path / "keys")
         if self.agreement.config.privacy.epsilon is not None:
             import_privacy("opendp", NOISE)
+
+    def check_units(self) -> None:
+        """Raise ValueError for a column that probably has another unit than the agreed one."""
+        for rows in filter(None, (self.measured_rows, self.measured_tests)):
+            check_units(rows, self.agreement.schema, self.settings.confirmed)
 
     def open_ledger(self) -> Ledger:
         """Open the site's ledger, and create it at the first start."""

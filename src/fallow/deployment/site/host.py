@@ -110,6 +110,7 @@ class Host:
             folder.path / FEATURES, always=True, grows=True, notify=notify
         )
         agreement = folder.agreement
+        folder.check_units()
         self._folder = folder
         self._ledger = ledger
         self._agreement = agreement

@@ -384,8 +384,8 @@ def _read_table(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
     if group is not None:
         names = table.texts(group)
         groups = _list_groups([names[row] for row in rows], group)
-        findings = warn_of_unknown_names("groups", Counter(groups))
-        notes += [finding.advice for finding in findings]
+        doubts = warn_of_unknown_names("groups", Counter(groups))
+        notes += [finding.advice for finding in doubts]
     locations = [f"row {name}" for name in _number_rows(rows)]
     predictions = _read_predictions(table, schema, is_whole, notes)
 
@@ -596,9 +596,9 @@ def _encode_column(
         row = int(is_beyond.argmax())
         raise ValueError(explain_number(row, table.texts(column.name)[row]))
     known = numbers[is_whole & ~np.isnan(numbers)]
-    note = _note_beyond(column, known)
-    if note is not None:
-        notes.append(note)
+    if _count_beyond(column, known):
+        beyond = _describe_beyond(column, known)
+        notes.append(f"{beyond}; check that they are in the agreed unit")
     what = f"column {column.name!r}"
     for finding in (*warn_of_sentinels(what, known), *warn_of_units(what, known)):
         notes.append(finding.advice)
@@ -614,24 +614,46 @@ def _suggest(text: str, known: Sequence[str]) -> str:
     return ""
 
 
-def _note_beyond(column: Column, numbers: npt.NDArray[np.float64]) -> str | None:
+def check_units(rows: SiteRows, schema: Schema, confirmed: Collection[str]) -> None:
+    """Raise ValueError for a column whose numbers are mostly outside the agreed range.
+
+    They probably have another unit, and would change the sums of all sites.  ``confirmed``: columns
+    whose numbers the site has compared with the agreed unit.
+    """
+    x = (rows.each or rows).x
+    features = schema.features
+    for column in schema.columns:
+        if column.kind != "number" or column.name in confirmed:
+            continue
+        numbers = x[:, features.index(column.name)].double().numpy()
+        numbers = numbers[~np.isnan(numbers)] + (column.offset or 0.0)
+        if 2 * _count_beyond(column, numbers) > len(numbers):
+            raise ValueError(
+                f"{_describe_beyond(column, numbers)}; convert them to the agreed unit, or, if they "
+                f"are in it, add {column.name!r} to the setting confirmed in site.toml"
+            )
+
+
+def _describe_beyond(column: Column, numbers: npt.NDArray[np.float64]) -> str:
     """Describe numbers outside the agreed range, which often indicate another unit."""
-    low = -math.inf
-    if column.low is not None:
-        low = column.low
-    high = math.inf
-    if column.high is not None:
-        high = column.high
-    if (low, high) == (-math.inf, math.inf):
-        return None
-    n_beyond = int(((numbers < low) | (numbers > high)).sum())
-    if not n_beyond:
-        return None
+    low, high = _find_range(column)
     limits = f"{low:g} to {high:g} {column.unit}".rstrip()
+    n_beyond = _count_beyond(column, numbers)
     return (
-        f"column {column.name!r}: {n_beyond} of {len(numbers)} numbers are outside "
-        f"{limits}; check that they are in the agreed unit"
+        f"column {column.name!r}: {n_beyond} of {len(numbers)} numbers are outside {limits}"
     )
+
+
+def _count_beyond(column: Column, numbers: npt.NDArray[np.float64]) -> int:
+    low, high = _find_range(column)
+    return int(((numbers < low) | (numbers > high)).sum())
+
+
+def _find_range(column: Column) -> tuple[float, float]:
+    """Return the agreed range of a column of numbers, infinite where it has no limit."""
+    low = -math.inf if column.low is None else column.low
+    high = math.inf if column.high is None else column.high
+    return low, high
 
 
 def _may_be_unlabeled(schema: Schema) -> bool:
@@ -743,9 +765,8 @@ def _read_arrays(file: Path, schema: Schema, options: LoadOptions) -> SiteRows:
                 "correct them, or agree on drop_rows = true"
             )
         notes.append(f"dropped rows with NaN or infinite features: {n_missing}")
-    rows: list[int] = (
-        is_whole.nonzero().flatten().tolist()
-    )  # position of each row in the file
+    # position of each row in the file
+    rows: list[int] = is_whole.nonzero().flatten().tolist()
     kept: dict[str, list[str]] = {}
     for name, column in in_file.texts.items():
         kept[name] = [column[row] for row in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from math import isfinite
@@ -140,6 +140,7 @@ class Settings:
     header_row: Annotated[int | None, Field(ge=1, examples=[3])] = None
     decimal: Annotated[Literal[".", ","] | None, Field(examples=[","])] = None
     pages: Annotated[Pages | None, Field(examples=["each"])] = None
+    confirmed: Annotated[tuple[str, ...], Field(examples=[["glucose"]])] = ()
     address: Annotated[
         Text | None, address_of("address"), Field(examples=["coordinator.example:9092"])
     ] = None
@@ -240,7 +241,7 @@ def settings_text(settings: Settings, study: str) -> str:
     ):
         document.add(tomlkit.comment(line))
     document.add(tomlkit.nl())
-    add_declared(document, settings, "name", "data", "test", *OF_FILE)
+    add_declared(document, settings, "name", "data", "test", *OF_FILE, "confirmed")
     add_declared(document, settings, *_list_connection(settings), "certificates")
     sections = {
         "labels": ("limit", "annotators", "adjudicators", "shown", "language"),
@@ -255,16 +256,15 @@ def settings_text(settings: Settings, study: str) -> str:
     return tomlkit.dumps(document)
 
 
-def _list_connection(settings: Settings) -> list[str]:
-    """Return the settings of the connection to the coordinator, for the agreed transport."""
-    names = ["address"]
+def _list_connection(settings: Settings) -> Iterator[str]:
+    """Yield the settings of the connection to the coordinator, for the agreed transport."""
+    yield "address"
     host = (settings.address or "").rpartition(":")[0].strip("[]")
     # local addresses never use a proxy
     if settings.proxy is not None or not is_loopback(host):
-        names.append("proxy")
+        yield "proxy"
     if settings.own_certificate is not None:
-        names += ["own_certificate", "own_key"]
-    return names
+        yield from ["own_certificate", "own_key"]
 
 
 def _add_section(document: TOMLDocument, name: str) -> Table:
