@@ -194,6 +194,24 @@ def test_lists_are_read_alike_in_simulations_and_at_sites(
     assert groups == ["group='lesion_id'"] * ("lesion" in header)
 
 
+@each_of("line", ["i{i:02},p{lesion},{is_a:d}", "i{i:02},p{lesion},{is_a:d}.0"])
+def test_targets_of_a_list_that_are_0_and_1_are_classes(line: str, tmp_path: Path) -> None:
+    folder = write_list(tmp_path, "image_name,patient_id,target", line)  # as ISIC 2020
+    data = quietly(lambda: fl.load(folder))
+    assert data.classes == ("0", "1")
+    agreed = schema_of(folder)
+    assert agreed.classes == ("0", "1")
+    expected = tuple(float(i % 3 == 0) for i in range(24))
+    assert read_rows(folder, agreed).labels == expected
+    table = folder / "list.csv"
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join([*lines[:-1], lines[-1].rpartition(",")[0] + ","]))
+    assert read_rows(folder, agreed).labels == (*expected[:-1], None)
+    table.write_text(table.read_text().replace(lines[1], lines[1].replace("1", "0.5")))
+    with pytest.raises(ValueError):
+        read_rows(folder, agreed)
+
+
 def test_targets_and_empty_labels_of_a_list_are_read_at_a_site(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "scans")
     with pytest.raises(ValueError, match=r"targets.csv lists images of 2 sites"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -230,7 +230,7 @@ def read_folder(
         sites = tuple(normal_name(parts[-2]) for parts in folders)
     labels = tuple(label_of(file) for file in files)
     is_test = None
-    split_findings: list[Finding] = []
+    split_findings: Iterable[Finding] = ()
     if splits:
         is_test = np.array([parts[0] in splits.test for parts in folders], dtype=np.bool_)
         in_validation = sum(parts[0] in splits.validation for parts in folders)
@@ -267,18 +267,17 @@ def _read_listed(
     listed: Listed, folder: Path, notify: ReportBytes, options: LoadOptions
 ) -> Images:
     """Read the images in a table, with their targets or classes."""
-    group = options.group if listed.groups is None else None
     stack = _load_files(folder, listed.files, notify, options)
-    at = list(stack.file_of)
-    groups = stack.choose_groups(group)
-    if listed.groups is not None:
-        groups = tuple(listed.groups[file] for file in at)
+    listed = listed.take(stack.file_of)
+    groups = listed.groups
+    if groups is None:
+        groups = stack.choose_groups(options.group)
     return Images(
         x=stack.x,
-        labels=tuple(listed.labels[file] for file in at) if listed.labels else (),
-        targets=None if listed.targets is None else listed.targets[at],
-        sites=None if listed.sites is None else tuple(listed.sites[file] for file in at),
-        names=name_pages([listed.names[file] for file in at], at),
+        labels=listed.labels,
+        targets=listed.targets,
+        sites=listed.sites,
+        names=name_pages(listed.names, stack.file_of),
         groups=groups,
         findings=(
             *([] if options.group else stack.suggest_groups()),
@@ -338,16 +337,7 @@ def _load_files(
     findings += _warn_of_blank(levels, files, loaded.file_of)
     findings += _warn_of_dark("images", in_8_bits)
     findings += _warn_of_dark("images with more than 8 bits", in_more)
-    return Stack(
-        x,
-        loaded.physical_range,
-        loaded.unit,
-        (*findings, *_note_pages(loaded.file_of), *loaded.findings),
-        tuple(loaded.file_of),
-        tuple(loaded.owners),
-        tuple(pixels.shape for pixels in levels),
-        tuple(loaded.locations),
-    )
+    return loaded.build_stack(x, findings)
 
 
 def _is_squeezed(shape: tuple[int, ...], size: tuple[int, ...]) -> bool:
@@ -418,7 +408,9 @@ def name_pages(names: Sequence[str], file_of: Sequence[int]) -> tuple[str, ...]:
     shown = []
     for name, file in zip(names, file_of, strict=True):
         page_of[file] += 1
-        shown.append(f"{name}#{page_of[file]}" if n_pages[file] > 1 else name)
+        if n_pages[file] > 1:
+            name = f"{name}#{page_of[file]}"
+        shown.append(name)
     return tuple(shown)
 
 
@@ -434,6 +426,19 @@ class LoadedImages:
     file_of: list[int]
     owners: list[Mapping[str, str]]
     locations: list[SliceLocation | None]
+
+    def build_stack(self, x: npt.NDArray[np.float32], findings: Sequence[Finding]) -> Stack:
+        """Return the images as the array ``x`` of one size, with further findings."""
+        return Stack(
+            x=x,
+            physical_range=self.physical_range,
+            unit=self.unit,
+            findings=(*findings, *_note_pages(self.file_of), *self.findings),
+            file_of=tuple(self.file_of),
+            owners=tuple(self.owners),
+            shapes=tuple(pixels.shape for pixels in self.levels),
+            locations=tuple(self.locations),
+        )
 
 
 def _read_each(
@@ -470,11 +475,13 @@ def _read_each(
                 break
             continue
         for image, changed in pages:
-            owners.append(image.owners if isinstance(image, Scan) else {})
-            locations.append(image.location if isinstance(image, Scan) else None)
             if not isinstance(image, Scan):
+                owners.append({})
+                locations.append(None)
                 plain = plain or file
             else:
+                owners.append(image.owners)
+                locations.append(image.location)
                 units.setdefault(image.unit or STORED_NUMBERS, file)
                 if image.is_padding is not None:
                     changed = (*changed, "with padding (PixelPaddingValue), which is black")
@@ -627,20 +634,8 @@ def read_images(
                 f"{file} has {_format_size(pixels.shape)} pixels and {files[0].name} has "
                 f"{_format_size(levels[0].shape)}; resize all images to one size"
             )
-    return Stack(
-        _stack(levels, channels),
-        loaded.physical_range,
-        loaded.unit,
-        (
-            *_warn_of_blank(levels, files, loaded.file_of),
-            *_note_pages(loaded.file_of),
-            *loaded.findings,
-        ),
-        tuple(loaded.file_of),
-        tuple(loaded.owners),
-        tuple(pixels.shape for pixels in levels),
-        tuple(loaded.locations),
-    )
+    blank = _warn_of_blank(levels, files, loaded.file_of)
+    return loaded.build_stack(_stack(levels, channels), blank)
 
 
 def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.float32]:

@@ -67,6 +67,28 @@ class Listed:
     groups: tuple[str, ...] | None
     findings: tuple[Finding, ...]
 
+    def take(self, lines: Sequence[int]) -> Listed:
+        """Return the images in these lines of the table, in this order."""
+        targets = self.targets
+        if targets is not None:
+            targets = targets[list(lines)]
+        return replace(
+            self,
+            files=[self.files[line] for line in lines],
+            names=_take(self.names, lines) or (),
+            labels=_take(self.labels, lines) or (),
+            targets=targets,
+            sites=_take(self.sites, lines),
+            groups=_take(self.groups, lines),
+        )
+
+
+def _take(texts: tuple[str, ...] | None, lines: Sequence[int]) -> tuple[str, ...] | None:
+    """Return the texts of some lines, or the argument if there are none."""
+    if not texts:
+        return texts
+    return tuple(texts[line] for line in lines)
+
 
 def read_list(
     folder: Path, group: str | None = None, label: str | None = None
@@ -189,6 +211,9 @@ def _read_columns(
     if targets is None:
         labels = tuple(table.plain_texts(label))
         _check_labels(labels, label, file)
+    elif np.isin(targets[~np.isnan(targets)], (0.0, 1.0)).all():  # as in ISIC 2020
+        labels = tuple("" if np.isnan(number) else f"{number:g}" for number in targets)
+        targets = None
     words = "labels" if targets is None else "regression targets"
     findings = [note(f"{words} were read from {file.name}")]
     findings += [replace(one, fix=IN_LIST) for one in table.marks.warn_of_doubt(file.name)]
@@ -206,14 +231,20 @@ def _read_columns(
         findings.append(
             warning(f"{images} left out, because {file.name} does not list them")
         )
+    sites = None
+    if "site" in table.columns:
+        sites = tuple(table.texts("site"))
+    groups = None
+    if group in table.columns:
+        groups = tuple(table.texts(group))
     return Listed(
         table=file,
         files=files,
         names=names,
         labels=labels,
         targets=targets,
-        sites=tuple(table.texts("site")) if "site" in table.columns else None,
-        groups=tuple(table.texts(group)) if group in table.columns else None,
+        sites=sites,
+        groups=groups,
         findings=tuple(findings),
     )
 

@@ -148,7 +148,8 @@ def read_pictures(
     ``options`` are those of the site, such as ``pages``: if each page is an example, a folder in
     that of a class is read as a file of pages, in the order of the numbers in their names.
     """
-    listed = read_list(folder, options.group, None if label == LABEL else label)
+    own_label = label if label != LABEL else None
+    listed = read_list(folder, options.group, own_label)
     if listed is not None:
         return _read_listed(listed, folder, channels, physical_range, options)
     files = sorted(
@@ -207,26 +208,27 @@ def _read_listed(
             f"{sites[1]!r}; keep those of this site"
         )
     order = sorted(range(len(listed.files)), key=lambda at: _order_listed(listed.files[at]))
-    files = [listed.files[at] for at in order]
-    stack = read_images(files, channels, physical_range=physical_range, pages=options.pages)
-    lines = [order[at] for at in stack.file_of]  # of each image in the table
-    if listed.targets is None:
-        labels = tuple(listed.labels[line] for line in lines)
-    else:
-        numbers = [float(listed.targets[line]) for line in lines]
+    listed = listed.take(order)
+    stack = read_images(
+        listed.files, channels, physical_range=physical_range, pages=options.pages
+    )
+    listed = listed.take(stack.file_of)  # a line for each image
+    labels = listed.labels
+    if listed.targets is not None:
+        numbers = map(float, listed.targets)
         labels = tuple("" if math.isnan(number) else repr(number) for number in numbers)
-    groups = stack.choose_groups(options.group if listed.groups is None else None)
+    groups = listed.groups
+    if groups is None:
+        groups = stack.choose_groups(options.group)
     findings = stack.findings
     if options.group is None:
         findings = (*findings, *stack.suggest_groups())
-    if listed.groups is not None:
-        groups = tuple(listed.groups[line] for line in lines)
     n_pages = Counter(stack.file_of)
     return Images(
         x=stack.x,
         labels=labels,
         targets=listed.targets,
-        names=tuple(files[at].relative_to(folder).as_posix() for at in stack.file_of),
+        names=tuple(file.relative_to(folder).as_posix() for file in listed.files),
         findings=(*listed.findings, *findings),
         physical_range=stack.physical_range,
         unit=stack.unit,
