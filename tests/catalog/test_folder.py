@@ -73,7 +73,7 @@ def test_zeros_do_not_fill_the_memory(tmp_path: Path) -> None:
         stream.read()
     files = write_tar(tmp_path, {"other": bytes(10**6), **cifar10_parts()})
     with pytest.raises(UnfitError, match=r"cifar-10-binary.tar.gz unpacks to more than"):
-        files.read_members(files.edition.files[0], None)
+        files.read_members(files.edition.files[0])
 
 
 def write_tar(
@@ -92,7 +92,7 @@ def write_tar(
 def test_members_of_an_archive_are_read_and_never_unpacked(tmp_path: Path) -> None:
     files = write_tar(tmp_path, {"../outside": b"no", **cifar10_parts()})
     (file,) = files.edition.files
-    assert files.read_members(file, None) == cifar10_parts()
+    assert files.read_members(file) == cifar10_parts()
     assert (
         files.read_members(file, 5)[CIFAR10_BATCHES[0]]
         == cifar10_parts()[CIFAR10_BATCHES[0]][:5]
@@ -103,7 +103,7 @@ def test_members_of_an_archive_are_read_and_never_unpacked(tmp_path: Path) -> No
 def test_a_link_in_an_archive_is_not_followed(tmp_path: Path) -> None:
     files = write_tar(tmp_path, dict.fromkeys(CIFAR10_BATCHES, b""), tarfile.SYMTYPE)
     with pytest.raises(ValueError, match="does not contain the file cifar-10-batches-bin/"):
-        files.read_members(files.edition.files[0], None)
+        files.read_members(files.edition.files[0])
 
 
 def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
     for content in (path.read_bytes()[:1000], b"no archive"):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"cifar-10-binary.tar.gz in .* is incomplete"):
-            files.read_members(files.edition.files[0], None)
+            files.read_members(files.edition.files[0])
 
 
 def test_the_files_of_a_set_are_known_without_reading_it(tmp_path: Path) -> None:

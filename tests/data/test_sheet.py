@@ -232,7 +232,7 @@ def test_pages_load_nothing_but_their_own_pictures() -> None:
 def test_the_text_for_the_terminal_has_the_sentence_and_warnings_first() -> None:
     coded = np.random.default_rng(2).normal(200, 20, 120)
     coded[60:100] = 0
-    lines = format_sheet(build_sheet(clinic(chol=coded)))
+    lines = [*format_sheet(build_sheet(clinic(chol=coded)))]
     assert "120 examples" in lines[0]
     assert lines[1].startswith("  warning: column 'chol'")
     assert any(line.endswith("change it with drop=['chol']") for line in lines[2:])

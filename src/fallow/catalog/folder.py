@@ -74,10 +74,10 @@ class DataFiles:
         with open_unpacked(path, member) as stream:
             yield stream
 
-    def read_members(self, file: PublishedFile, n_bytes: int | None) -> dict[str, bytes]:
+    def read_members(self, file: PublishedFile, n_bytes: int = -1) -> dict[str, bytes]:
         """Return the members of an archive, or of the folder to which it was unpacked.
 
-        n_bytes: number of bytes of each member to read; None: all.
+        n_bytes: number of bytes of each member to read; -1: all.
         """
         unpacked = {name: _find_member_path(self.folder, name) for name in file.members}
         if find_path(self.folder, file) is None or all(unpacked.values()):
@@ -86,7 +86,7 @@ class DataFiles:
                 if path is None:
                     raise ValueError(explain_missing(self.entry, self.folder, file))
                 with open_unpacked(path) as stream:
-                    contents[name] = stream.read(-1 if n_bytes is None else n_bytes)
+                    contents[name] = stream.read(n_bytes)
             return contents
         path = self.find(file)
         with explain_damage(path):
@@ -238,7 +238,7 @@ def _find_zipped(
     return None
 
 
-def _read_tar(path: Path, names: Sequence[str], n_bytes: int | None) -> dict[str, bytes]:
+def _read_tar(path: Path, names: Sequence[str], n_bytes: int) -> dict[str, bytes]:
     """Return members of a .tar.gz file by name; its other members are skipped."""
     contents: dict[str, bytes] = {}
     with gzip.open(path, "rb") as packed:
@@ -250,7 +250,7 @@ def _read_tar(path: Path, names: Sequence[str], n_bytes: int | None) -> dict[str
                     continue
                 content = archive.extractfile(member)
                 if content is not None:
-                    contents[name] = content.read(-1 if n_bytes is None else n_bytes)
+                    contents[name] = content.read(n_bytes)
                 if len(contents) == len(names):
                     break
     absent = [name for name in names if name not in contents]

@@ -70,9 +70,8 @@ LACKS_MEMORY = (
     "out of memory: use fewer examples or columns, close other programs, or use a "
     "machine with more memory"
 )
-REPEATED = re.compile(
-    r"( Did you mean [^?]+\?)\1+"
-)  # both typer and click suggest a command
+# both typer and click suggest a command
+REPEATED = re.compile(r"( Did you mean [^?]+\?)\1+")
 CONTINUED = "\\\n"
 """End of a line in an example of a command, whose lines stay as they are."""
 WRONG_NUMBERS = (
@@ -170,7 +169,9 @@ def _format_help(command: Any) -> None:
     summary, *paragraphs = (command.help or "").split("\n\n")
     shown = [" ".join(summary.split()).removesuffix(".")]
     for text in paragraphs:
-        shown.append(text if CONTINUED in text else " ".join(text.split()))
+        if CONTINUED not in text:
+            text = " ".join(text.split())
+        shown.append(text)
     command.help = "\n\n".join(shown)
     for subcommand in getattr(command, "commands", {}).values():
         _format_help(subcommand)

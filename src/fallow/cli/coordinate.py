@@ -24,6 +24,7 @@ from fallow.storage.errors import Stopped
 if TYPE_CHECKING:
     from fallow.cli.coordinate_messages import CoordinatorLines
     from fallow.core.events import EventHandler
+    from fallow.core.load_options import LoadKeywords
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.deployment.schema import Schema
     from fallow.report.live_state import Status
@@ -189,18 +190,19 @@ def _write_sheet(example: Path, schema: Schema, ids: str, page: Path) -> str:
 
     if schema.is_done_only:
         return f"{example} has no data sheet, which needs labels."
-    is_table = schema.kind == "table"
+    options: LoadKeywords = {
+        "labels": schema.labels,
+        "columns": [column.name for column in schema.columns],
+        "classes": schema.classes,
+        "physical_range": schema.physical_range,
+    }
+    if schema.kind == "table" and schema.task != "multilabel":
+        options["label"] = schema.label
+        options["task"] = schema.task
+    if schema.kind == "table" and ids != "id":
+        options["id"] = ids
     try:
-        dataset = open_dataset(
-            example,
-            label=schema.label if is_table and not schema.labels else None,
-            labels=schema.labels,
-            id=ids if is_table and ids != "id" else None,
-            columns=[column.name for column in schema.columns],
-            task=schema.task if is_table and schema.task != "multilabel" else "auto",
-            classes=schema.classes,
-            physical_range=schema.physical_range,
-        )
+        dataset = open_dataset(example, **options)
     except ValueError as error:  # such as an example without rows of each class
         return f"{example} has no data sheet: {error}"
     write_sheet(build_sheet(dataset, comes_labeled=False), page)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -203,19 +203,18 @@ def _describe_score(event: Event) -> str:
     return f"{text}, {score}" if score else text
 
 
-def after_init(coordinator_folder: CoordinatorFolder, host: str | None) -> list[str]:
-    """Return the next steps for a new folder.
+def after_init(coordinator_folder: CoordinatorFolder, host: str | None) -> Iterator[str]:
+    """Yield the next steps for a new folder.
 
     ``host`` is the address of this machine for sites, or None if unknown.
     """
     folder = coordinator_folder.path
     agreed = coordinator_folder.agreement
     port = coordinator_folder.address.rpartition(":")[2]
-    lines = []
     # whether sites connect from other machines
     is_called = agreed.transport_factory.nearby is None
     if host is None and coordinator_folder.server.is_own and is_called:
-        lines.append(
+        yield (
             "Without --host, the certificate is valid for this machine only (127.0.0.1). "
             f"If sites are on other machines, delete {folder} and give --host, the name "
             "of this machine in their network."
@@ -226,7 +225,7 @@ def after_init(coordinator_folder: CoordinatorFolder, host: str | None) -> list[
             "(test.csv: other examples, all with labels; without test examples there are "
             "no scores)"
         ]
-    lines += [
+    yield from [
         f"Wrote {folder / 'study.toml'}: check it, add units and limits of columns if "
         "needed, and have every site agree.",
         "Sites will ask you for the digest of the final file: fallow coordinate "
@@ -243,7 +242,6 @@ def after_init(coordinator_folder: CoordinatorFolder, host: str | None) -> list[
         *agreed.transport_factory.describe_start(folder),
         f"Keep {folder / 'keys'} secret, and back up the whole folder.",
     ]
-    return lines
 
 
 def describe_admitted(admitted: AdmittedSite) -> str:

@@ -57,8 +57,7 @@ def describe(
             data_dir=data_dir,
             notify=waiting.tell_bytes,
         )
-    folder = Path(data)
-    record = build_sheet(dataset, folder=folder if folder.is_dir() else None)
+    record = build_sheet(dataset, folder=Path(data))
     write_sheet(record, target)
     lines = [*format_sheet(record, as_flags), f"Wrote {target}"]
     opt.tell(lines, replace(record, pictures=()), quiet=quiet, as_json=as_json)

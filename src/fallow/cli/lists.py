@@ -48,7 +48,8 @@ def algorithms(codes: Codes = False, as_json: opt.Json = False) -> None:
     """
     from fallow.settings.fields import list_algorithms
 
-    _print(_list_codes() if codes else list_algorithms(), as_json, ALGORITHM_COLUMNS)
+    listed = _list_codes() if codes else list_algorithms()
+    _print(listed, as_json, ALGORITHM_COLUMNS)
 
 
 def _list_codes() -> list[AlgorithmRow]:

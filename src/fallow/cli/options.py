@@ -416,9 +416,8 @@ def strategies_set(pairs: Iterable[str] | None) -> list[str]:
     result = []
     for pair in pairs or []:
         key, _, value = pair.partition("=")
-        is_name = not value.startswith(
-            ("[", "{")
-        )  # other forms are checked when they are parsed
+        # other forms are checked when they are parsed
+        is_name = not value.startswith(("[", "{"))
         if key == "strategy" and is_name:
             result.append(value)
         elif key == "strategies" and is_name:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -13,7 +13,6 @@ from fallow.cli.log_lines import LogLines, find_level
 from fallow.cli.terminal import print_event
 from fallow.core.events import Event
 from fallow.core.wording import count_noun
-from fallow.deployment.annotator_statistics import AnnotatorAgreement, PredictionUse
 from fallow.deployment.annotators import MODEL
 from fallow.deployment.model_card import CARD
 from fallow.deployment.site.schedule import find_start, format_time
@@ -87,17 +86,15 @@ def describe_end(event: Event, folder: Path, *, trains: bool = True) -> list[str
     ]
 
 
-def describe_restored(copied: str | None, noise: str | None) -> list[str]:
+def describe_restored(copied: str | None, noise: str | None) -> Iterator[str]:
     """Describe a restored ledger: its date, and the privacy budget that was added for safety."""
-    lines = []
     if copied is not None:
-        lines.append(
+        yield (
             f"ledger: restored from its copy of {format_moment(copied)}; later labels are "
             "lost, and requested again if their cycle is still open"
         )
     if noise is not None:
-        lines.append(noise)
-    return lines
+        yield noise
 
 
 def describe_status(status: SiteStatus, folder: Path) -> list[str]:
@@ -132,8 +129,8 @@ def describe_status(status: SiteStatus, folder: Path) -> list[str]:
         *describe_restored(status["copied"], status["put_back"]),
         newest,
         *none,
-        *AnnotatorAgreement(**status["agreement"]).describe(),
-        *PredictionUse(**status["predictions"]).describe(),
+        *status["agreement"].describe(),
+        *status["predictions"].describe(),
         f"labels requested over all runs: {status['asked']}{describe_limit(status)}",
         noise,
         *sent,

@@ -67,9 +67,8 @@ class Spinner:
 
     def tell_bytes(self, done: int, total: int) -> None:
         """Report the number of bytes read and in total."""
-        from fallow.core.wording import (
-            size,
-        )  # imports PyTorch, which reading a file needs anyway
+        # imports PyTorch, which reading a file needs anyway
+        from fallow.core.wording import size
 
         text = f"{self.words}: {size(done)} of {size(total)}"
         if self._status is not None:

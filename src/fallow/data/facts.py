@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -97,7 +97,7 @@ def summarize(dataset: Dataset, *, comes_labeled: bool = True) -> DataFacts:
     for item in reading.left_out:
         rows = {site: n for site, n in item.rows.items() if n}
         left_out.append(LeftOutFacts(reason=item.reason, rows=rows))
-    warnings = _warn_of_sites(sites, lost)
+    warnings = [*_warn_of_sites(sites, lost)]
     if comes_labeled:
         warnings += _warn_of_labels(names, classes)
     return DataFacts(
@@ -179,38 +179,32 @@ def _count_site(dataset: Dataset, name: str, read: int, at: int | None) -> SiteF
     )
 
 
-def _warn_of_sites(sites: Sequence[SiteFacts], lost: Sequence[str]) -> list[str]:
-    """Return warnings about sites with too few examples, as sentences."""
-    output: list[str] = []
+def _warn_of_sites(sites: Sequence[SiteFacts], lost: Sequence[str]) -> Iterator[str]:
+    """Yield warnings about sites with too few examples, as sentences."""
     single = [s["site"] for s in sites if s["kept"] == 1 and s["site"] != ALL]
     if single:
-        output.append(
+        yield (
             f"only one example at {join_some(single)}: strategies have nothing to select "
             "there"
         )
     if lost:
-        output.append(
-            f"no example remains of {join_some(list(lost))}, so it does not take part"
-        )
+        yield f"no example remains of {join_some(list(lost))}, so it does not take part"
     bare = [s["site"] for s in sites if s["kept"] > 1 and not s["train"]]
     if bare:
-        output.append(f"only test examples, and none for training, at {join_some(bare)}")
-    return output
+        yield f"only test examples, and none for training, at {join_some(bare)}"
 
 
-def _warn_of_labels(names: Sequence[str], classes: Mapping[str, int]) -> list[str]:
-    """Return warnings about classes with too few labels.  classes: number of labels of each."""
-    output: list[str] = []
+def _warn_of_labels(names: Sequence[str], classes: Mapping[str, int]) -> Iterator[str]:
+    """Yield warnings about classes with too few labels.  classes: number of labels of each."""
     rare = [name for name in names if classes[name] == 1]
     if rare:
-        output.append(
+        yield (
             f"only one label of {join_some(rare)}: it can be used for training or "
             "testing, not both"
         )
     never = [name for name in names if classes[name] == 0]
     if never:
-        output.append(f"no example is labeled {join_some(never)}")
-    return output
+        yield f"no example is labeled {join_some(never)}"
 
 
 def format_facts(facts: DataFacts) -> list[str]:
@@ -267,15 +261,15 @@ def _format_counts(counts: Mapping[str, int]) -> list[str]:
     return [f"{name} {n:,}" for name, n in counts.items()]
 
 
-def _format_sites(facts: DataFacts) -> list[str]:
+def _format_sites(facts: DataFacts) -> Iterator[str]:
     """Format a line about all sites and one about each; none if the data name no sites."""
     named = [site for site in facts["sites"] if site["site"] != ALL]
     if not named:
-        return []
+        return
     line = f"  sites: {len(named)}"
     if facts["lost"]:
         line += f"; lost: {join_some(facts['lost'])}"
-    lines = [line]
+    yield line
     for site in named[:MOST_LINES]:
         line = (
             f"    {site['site']}: {site['train']:,} training and {site['test']:,} "
@@ -283,15 +277,13 @@ def _format_sites(facts: DataFacts) -> list[str]:
         )
         if 0 < len(site["classes"]) <= FEW_CLASSES:
             line += f" ({', '.join(_format_counts(site['classes']))})"
-        lines.append(line)
+        yield line
     if len(named) > MOST_LINES:
-        lines.append(f"    and {len(named) - MOST_LINES} others")
-    return lines
+        yield f"    and {len(named) - MOST_LINES} others"
 
 
-def _format_columns(facts: DataFacts) -> list[str]:
+def _format_columns(facts: DataFacts) -> Iterator[str]:
     """Describe the columns and the number of their empty cells."""
-    lines: list[str] = []
     by_kind: dict[str, list[ColumnFacts]] = {}
     for column in facts["columns"]:
         if column["role"] not in ("feature", "left out"):
@@ -300,25 +292,24 @@ def _format_columns(facts: DataFacts) -> list[str]:
         by_kind.setdefault(kind, []).append(column)
     numbers = [column["name"] for column in by_kind.get("number", [])]
     if numbers:
-        lines.append(f"  numbers: {join_some(numbers)}")
+        yield f"  numbers: {join_some(numbers)}"
     texts = []
     for column in by_kind.get("category", []):
         texts.append(f"{column['name']} ({join_some(column['values'])})")
     if texts:
-        lines.append(f"  categories: {'; '.join(texts[:MOST_LINES])}")
+        yield f"  categories: {'; '.join(texts[:MOST_LINES])}"
     if by_kind.get("text"):
         names = [column["name"] for column in by_kind["text"]]
-        lines.append(f"  texts: {join_some(names)}")
+        yield f"  texts: {join_some(names)}"
     for column in by_kind.get("left out", []):
-        lines.append(f"  left out: {column['name']}, {column['reason']}")
+        yield f"  left out: {column['name']}, {column['reason']}"
     missing: dict[str, int] = {}
     for column in facts["columns"]:
         if column["role"] != "left out" and column["missing"]:
             missing[column["name"]] = column["missing"]
     if missing:
         total = sum(missing.values())
-        lines.append(f"  missing cells: {total:,} ({join_some(_format_counts(missing))})")
-    return lines
+        yield f"  missing cells: {total:,} ({join_some(_format_counts(missing))})"
 
 
 def summarize_data(facts: DataFacts) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
@@ -220,41 +220,33 @@ MOST_EQUAL = 5
 """Largest number of columns with equal rows that are listed one by one."""
 
 
-def describe_columns(columns: Sequence[ColumnRead]) -> list[Finding]:
-    """Return notes about the columns."""
-    outcome: list[Finding] = []
+def describe_columns(columns: Sequence[ColumnRead]) -> Iterator[Finding]:
+    """Yield notes about the columns."""
     equal = [column.name for column in columns if column.kind == "constant"]
     if len(equal) > MOST_EQUAL:
         sentence = f"{len(equal)} columns were left out, because all rows are equal: "
-        outcome.append(note(sentence + join_some(equal), f"columns=[..., {equal[0]!r}]"))
+        yield note(sentence + join_some(equal), f"columns=[..., {equal[0]!r}]")
     for column in columns:
         name = column.name
         if column.kind == "constant" and len(equal) > MOST_EQUAL:
             continue
         if not column.is_feature:
-            outcome.append(
-                note(f"column {name!r} was left out: {explain_column(column)}", column.fix)
+            yield note(
+                f"column {name!r} was left out: {explain_column(column)}", column.fix
             )
         elif column.kind == "category":
-            outcome.append(
-                note(
-                    f"column {name!r} contains texts and became {len(column.values)} "
-                    "one-hot columns",
-                    f"drop=[{name!r}]",
-                )
+            yield note(
+                f"column {name!r} contains texts and became {len(column.values)} "
+                "one-hot columns",
+                f"drop=[{name!r}]",
             )
         elif column.kind == "text":
-            outcome.append(
-                note(
-                    f"column {name!r} is free text and became {BUCKETS:,} hashed features of "
-                    "words and characters",
-                    f"drop=[{name!r}]",
-                )
+            yield note(
+                f"column {name!r} is free text and became {BUCKETS:,} hashed features of "
+                "words and characters",
+                f"drop=[{name!r}]",
             )
     holes = {c.name: c.missing for c in columns if c.missing and c.is_feature}
     if holes:
         counted = join_some([f"{name} {count:,}" for name, count in holes.items()])
-        outcome.append(
-            note(f"empty cells: {sum(holes.values()):,} ({counted})", "drop_rows=True")
-        )
-    return outcome
+        yield note(f"empty cells: {sum(holes.values()):,} ({counted})", "drop_rows=True")

@@ -20,7 +20,7 @@ from fallow.data.contact_sheets import draw_contact_sheet, find_pixel_range
 from fallow.data.dataset import Dataset, take_rows
 from fallow.data.facts import DataFacts, summarize
 from fallow.data.neighbors import find_doubtful_labels, find_near_duplicates
-from fallow.data.reading import ALL, ColumnRead, Finding, note, warning
+from fallow.data.reading import ALL, ColumnRead, Finding, Kind, note, warning
 
 SAMPLED = 20_000
 """Maximum number of examples behind histograms."""
@@ -280,7 +280,7 @@ def _describe_columns(
     sites = _masks_of_sites(dataset, sample)
     columns = [_describe_label(dataset, sample, sites)]
     for at, read in enumerate(reads[:MOST_COLUMNS]):
-        first = positions.get(read.name, at if not positions else None)
+        first = positions.get(read.name) if positions else at
         if read.is_feature and read.kind == "category":
             first = positions.get(f"{read.name}={read.values[0]}")
         columns.append(_describe_column(read, x, first, sites))
@@ -294,11 +294,13 @@ def _describe_label(
     name = "label"
     if dataset.reading is not None:
         name = next((c.name for c in dataset.reading.columns if c.role == "label"), name)
+    values = dataset.classes or dataset.labels
+    kind: Kind = "category" if values else "number"
     read = ColumnRead(
         name,
-        "category" if dataset.classes or dataset.labels else "number",
+        kind,
         "label",
-        values=dataset.classes or dataset.labels,
+        values=values,
         missing=int((~dataset.is_labeled).sum()),
     )
     y = dataset.y[sample, None]  # (n, 1)
@@ -379,7 +381,7 @@ def _measure_drift(sheet: ColumnSheet) -> ColumnSheet:
 
 
 def _find_drift(columns: Sequence[ColumnSheet]) -> Iterator[Finding]:
-    """Return a note on the columns that differ most between sites, largest first."""
+    """Yield a note on the columns that differ most between sites, largest first."""
     drifts = [(-column.drift, column) for column in columns if column.drift is not None]
     drifts.sort(key=lambda pair: pair[0])
     if drifts:
@@ -436,7 +438,7 @@ def _count_numbers(
 
 
 def _find_constants(dataset: Dataset) -> Iterator[Finding]:
-    """Return a warning on columns that have one value at a site and others elsewhere."""
+    """Yield a warning on columns that have one value at a site and others elsewhere."""
     if dataset.sites is None or dataset.x.ndim != 2 or len(dataset.site_names) < 2:
         return
     positions = {name: at for at, name in enumerate(dataset.columns)}
@@ -497,7 +499,7 @@ def _describe_images(dataset: Dataset, sample: Tensor) -> tuple[ImageSheet, ...]
 
 
 def _find_unequal_images(images: Sequence[ImageSheet]) -> Iterator[Finding]:
-    """Return a warning if the images of a site are much darker than those of another."""
+    """Yield a warning if the images of a site are much darker than those of another."""
     if len(images) < 2 or min(image.low for image in images) < 0:
         return
     darkest = min(images, key=lambda image: image.mean)
@@ -559,17 +561,18 @@ MOST_FINDINGS = 12
 """Maximum number of findings in the terminal."""
 
 
-def format_sheet(sheet: SheetRecord, describe_fix: Callable[[str], str] = str) -> list[str]:
+def format_sheet(
+    sheet: SheetRecord, describe_fix: Callable[[str], str] = str
+) -> Iterator[str]:
     """Format a sheet in a few lines; ``describe_fix`` formats the setting that changes a finding."""
-    lines = [f"{sheet.name}: {sheet.sentence}"]
+    yield f"{sheet.name}: {sheet.sentence}"
     for finding in sheet.findings[:MOST_FINDINGS]:
         line = f"  {finding.severity}: {finding.sentence}"
         if "=" in finding.fix:
             line += f"; change it with {describe_fix(finding.fix)}"
         elif finding.fix:
             line += f"; {finding.fix}"
-        lines.append(line)
+        yield line
     further = len(sheet.findings) - MOST_FINDINGS
     if further > 0:
-        lines.append(f"  and {count_noun(further, 'further finding')} on the page")
-    return lines
+        yield f"  and {count_noun(further, 'further finding')} on the page"

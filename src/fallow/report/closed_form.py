@@ -202,9 +202,8 @@ def _describe_self_training(study: StudyRecords) -> list[str]:
     """Describe the weight of unlabeled examples in the last cycle, and why."""
     named = []
     for strategy in study.strategies:
-        gains: dict[
-            tuple[float, bool], list[float]
-        ] = {}  # by weight, and if it was compared
+        # by weight, and if it was compared
+        gains: dict[tuple[float, bool], list[float]] = {}
         for cell in study.of(strategy):
             last = cell.last
             if "unlabeled" in last:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from statistics import fmean
 
 from fallow.report.blocks import (
@@ -71,18 +72,16 @@ def forecast(study: StudyRecords, key: str) -> Blocks:
     return [*blocks, *map(Paragraph, list_stops(study))]
 
 
-def list_stops(study: StudyRecords) -> list[str]:
+def list_stops(study: StudyRecords) -> Iterator[str]:
     """Describe which runs ended before their last cycle, and why, in one sentence each."""
-    lines = []
     for cell in study.cells:
         for record in cell.records:
             if "stopped" in record:
                 name = label_of(cell.strategy, study.study)
-                lines.append(
+                yield (
                     f"{name} with seed {cell.seed} stopped after cycle {record['cycle']}: "
                     f"{record['stopped']}."
                 )
-    return lines
 
 
 def _evaluation_sets(study: StudyRecords) -> Table | None:
@@ -123,10 +122,8 @@ def _evaluation_sets(study: StudyRecords) -> Table | None:
     return Table.of(caption, rows)
 
 
-def describe_forecasts(study: StudyRecords) -> list[str]:
+def describe_forecasts(study: StudyRecords) -> Iterator[str]:
     """Describe every forecast in one line, for a terminal."""
-    lines = []
     for item in forecast_study(study):
         name = label_of(item.strategy, study.study)
-        lines.append(f"{name}: {' '.join(item.sentences())}")
-    return lines
+        yield f"{name}: {' '.join(item.sentences())}"

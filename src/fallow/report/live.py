@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -160,17 +160,16 @@ def describe_standing(live: LiveStatus) -> str:
     return " ".join(sentences)
 
 
-def _place(live: LiveStatus) -> list[str]:
-    """Return the phase of an open run, with cycle and round if applicable."""
+def _place(live: LiveStatus) -> Iterator[str]:
+    """Yield the phase of an open run, with cycle and round if applicable."""
     phase = str(live.get("phase", "starting"))
-    cells = [phase]
+    yield phase
     if phase == "labeling" and live.get("tasks") == INITIAL_LABELS:
-        cells.append(INITIAL_LABELS)
+        yield INITIAL_LABELS
     elif live.get("cycle") is not None and phase != "initial labels":
-        cells.append(f"cycle {live['cycle']} of {live.get('cycles')}")
+        yield f"cycle {live['cycle']} of {live.get('cycles')}"
     if live.get("round") is not None and phase == "training":
-        cells.append(f"round {live['round'] + 1} of {live.get('rounds')}")
-    return cells
+        yield f"round {live['round'] + 1} of {live.get('rounds')}"
 
 
 def without(live: LiveStatus) -> list[str]:

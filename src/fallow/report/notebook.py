@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fallow.configs.papers import Paper, paper_results_of
@@ -80,20 +80,17 @@ def write_notebook(
     return out
 
 
-def _describe_study(study: StudyRecords, name: str, out: Path) -> list[Cell]:
+def _describe_study(study: StudyRecords, name: str, out: Path) -> Iterator[Cell]:
     if not any(run.records for run in study.cells):
         raise ValueError(f"{study.path} has no records yet; run the study first")
     folder = os.path.relpath(study.path, out.parent)
     title = str(study.study.config.get("title") or "")
     words = [f"# {name}", title, summary(study, final_table(study))]
     lines = [one_line(text) for text in words if text]
-    cells = [
-        _text("\n\n".join(lines)),
-        _code(READ.format(folder=folder)),
-    ]
+    yield _text("\n\n".join(lines))
+    yield _code(READ.format(folder=folder))
     for head, code in SECTIONS:
-        cells += [_text(f"## {head}"), _code(code)]
-    return cells
+        yield from [_text(f"## {head}"), _code(code)]
 
 
 def _text(text: str) -> Cell:

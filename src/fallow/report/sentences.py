@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -48,7 +48,7 @@ def _describe_best(table: FinalTable, top: Row, score: Spread) -> str:
     return f"{top.label} {has} {shown} ({seeds})."
 
 
-def _describe_tests(table: FinalTable, tests: Sequence[Comparison]) -> list[str]:
+def _describe_tests(table: FinalTable, tests: Sequence[Comparison]) -> Iterator[str]:
     """Compare the reference strategy with each other strategy."""
     names = {row.strategy: row.label for row in table.rows}
     ahead = []
@@ -66,26 +66,24 @@ def _describe_tests(table: FinalTable, tests: Sequence[Comparison]) -> list[str]
         decided.append(f"ahead of {join_some(ahead)}")
     if behind:
         decided.append(f"behind {join_some(behind)}")
-    sentences = []
     if decided:
-        sentences.append(
+        yield (
             f"{table.reference_label} is significantly {' and '.join(decided)} (exact "
             f"Wilcoxon after Holm, p ≤ {LEVEL})."
         )
     few = [test for test in tests if not test.can_tell]
     if few:
-        sentences.append(
+        yield (
             f"With {few[0].pairs} paired seeds, the exact test cannot reach p = {LEVEL} over "
             f"{count_noun(len(tests), 'comparison')}, so no order is claimed."
         )
     elif decided and undecided:
-        sentences.append(f"Its difference to {join_some(undecided)} is not significant.")
+        yield f"Its difference to {join_some(undecided)} is not significant."
     elif undecided:
-        sentences.append(
+        yield (
             f"No difference is significant: {table.reference_label} cannot be distinguished "
             f"from {join_some(undecided)}."
         )
-    return sentences
 
 
 def _compare_with_random(
@@ -123,15 +121,14 @@ def describe_cautions(study: StudyRecords) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _describe_degenerate(study: StudyRecords) -> list[str]:
+def _describe_degenerate(study: StudyRecords) -> Iterator[str]:
     """Describe degenerate results: constant models and strategies with identical results."""
-    sentences = []
     labels = {name: label_of(name, study.study) for name in study.strategies}
     one_class = find_one_class(study)
     if one_class:
         runs = count_noun(sum(map(len, one_class.values())), "run")
         names = join_some([labels[strategy] for strategy in one_class])
-        sentences.append(
+        yield (
             f"{runs} of {names} ended with a model that predicts only one class. These "
             "scores do not compare strategies."
         )
@@ -139,8 +136,7 @@ def _describe_degenerate(study: StudyRecords) -> list[str]:
     for strategy, first in find_equals(study).items():
         groups.setdefault(first, [labels[first]]).append(labels[strategy])
     for group in groups.values():
-        sentences.append(f"The scores of {join_some(group)} are identical.")
-    return sentences
+        yield f"The scores of {join_some(group)} are identical."
 
 
 def read_headline(folder: Path) -> str:

@@ -104,9 +104,8 @@ def describe_range(column: ColumnSheet) -> str:
     unit = f" {column.unit}" if column.unit else ""
     digits = 5
     widest = max(abs(column.low), abs(column.high))
-    if (
-        widest > 0 and column.high > column.low
-    ):  # enough to tell the ends of the range apart
+    # enough to tell the ends of the range apart
+    if widest > 0 and column.high > column.low:
         digits = max(digits, 4 + math.ceil(math.log10(widest / (column.high - column.low))))
     low, median, high = (
         f"{value:.{digits}g}" for value in (column.low, column.median, column.high)

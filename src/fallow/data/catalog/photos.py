@@ -61,7 +61,7 @@ def read_records(
     """
     file = files.edition.files[0]
     record = n_labels + PIXELS
-    n_bytes = None if limit is None else limit * record
+    n_bytes = -1 if limit is None else limit * record
     contents = files.read_members(file, n_bytes)
     parts = [_split(contents[name], record, name, files) for name in file.members]
     y_train = np.concatenate([y for _, y in parts[:-1]])

@@ -161,7 +161,8 @@ def read_list(text: str, names: Sequence[str], *, with_hint: bool = True) -> int
     # a list may end with a separator; one without a name is refused below
     parts = [part.strip() for part in SEPARATORS.split(cell) if part.strip()] or [""]
     has_answers = any("=" in part for part in parts)
-    answers = dict.fromkeys(names, np.nan if has_answers else 0.0)
+    unlisted = np.nan if has_answers else 0.0
+    answers = dict.fromkeys(names, unlisted)
     listed: set[str] = set()
     for part in parts:
         label, _, answer = part.partition("=") if has_answers else (part, "=", "1")

@@ -191,7 +191,8 @@ def labels_of(cells: pa.ChunkedArray, marks: Marks = PLAIN) -> npt.NDArray[Any]:
         return _plain_units(names_of(cells), marks)
     if pa.types.is_integer(kind) and not cells.null_count:
         whole: npt.NDArray[Any] = cells.to_numpy()
-        return whole.astype(np.uint64 if kind == pa.uint64() else np.int64)
+        dtype = np.uint64 if kind == pa.uint64() else np.int64
+        return whole.astype(dtype)
     if is_numeric(cells) and not pa.types.is_boolean(kind):
         return _to_float64(cells)
     return names_of(cells)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -321,7 +321,7 @@ def _recognize_numbers(
             kind, why = technical
             return setting.leave_out(kind, why, missing, cells=numbers)
     largest = max(abs(low), abs(high))
-    findings = _check_numbers(cells, values, largest, setting)
+    findings = [*_check_numbers(cells, values, largest, setting)]
     offset = choose_offset(values, low, high)
     if offset:
         findings.append(
@@ -383,53 +383,42 @@ def _find_technical(
 
 def _check_numbers(
     cells: pa.ChunkedArray, values: Numbers, largest: float, setting: Setting
-) -> list[Finding]:
-    """Return what may be wrong with numbers, of which ``largest`` is the largest magnitude."""
-    findings = warn_of_sentinels(f"column {setting.name!r}", values)
+) -> Iterator[Finding]:
+    """Yield what may be wrong with numbers, of which ``largest`` is the largest magnitude."""
+    yield from warn_of_sentinels(f"column {setting.name!r}", values)
     is_long = are_large_integers(cells) or EXACT < largest < MOST_DIGITS
     if is_long and _are_whole(values):
-        findings.append(
-            warning(
-                f"column {setting.name!r} has whole numbers beyond 2^53, whose last digits are "
-                "lost",
-                f"drop=[{setting.name!r}], or id={setting.name!r} for an identifier",
-            )
+        yield warning(
+            f"column {setting.name!r} has whole numbers beyond 2^53, whose last digits are "
+            "lost",
+            f"drop=[{setting.name!r}], or id={setting.name!r} for an identifier",
         )
     n_small = count_too_small(values)
     if n_small:
-        findings.append(
-            warning(
-                f"column {setting.name!r}: {n_small:,} numbers are smaller than {SMALLEST:.1g}, such "
-                f"as p-values, and lose their digits or become 0 in float32",
-                "write their logarithms, or other units",
-            )
+        yield warning(
+            f"column {setting.name!r}: {n_small:,} numbers are smaller than {SMALLEST:.1g}, such "
+            f"as p-values, and lose their digits or become 0 in float32",
+            "write their logarithms, or other units",
         )
     is_date = are_days(values) and _are_whole(values)
     if is_date or are_serial_days(setting.name, values):
-        findings.append(
-            warning(
-                f"column {setting.name!r} has numbers such as {values[0]:.0f}, which may be dates",
-                f"drop=[{setting.name!r}]",
-            )
+        yield warning(
+            f"column {setting.name!r} has numbers such as {values[0]:.0f}, which may be dates",
+            f"drop=[{setting.name!r}]",
         )
     is_code = _are_whole(values) and has_text_like(cells, r"\dE\d")
     # only large numbers have this form, and a search of all cells is slow
     if largest >= FEWEST_SHORTENED and has_text_like(cells, SHORTENED):
-        findings.append(
-            warning(
-                f"column {setting.name!r} has numbers such as 1.23457E+11, whose last digits a "
-                "spreadsheet may have cut off",
-                f"drop=[{setting.name!r}] if these are identifiers",
-            )
+        yield warning(
+            f"column {setting.name!r} has numbers such as 1.23457E+11, whose last digits a "
+            "spreadsheet may have cut off",
+            f"drop=[{setting.name!r}] if these are identifiers",
         )
     if is_code and not has_text_among(cells, "."):
-        findings.append(
-            warning(
-                f"column {setting.name!r} has numbers such as 1E5, which may be codes",
-                f"drop=[{setting.name!r}]",
-            )
+        yield warning(
+            f"column {setting.name!r} has numbers such as 1E5, which may be codes",
+            f"drop=[{setting.name!r}]",
         )
-    return findings
 
 
 def _check_mixed(levels: Levels, setting: Setting) -> None:
@@ -517,56 +506,48 @@ def _merge_levels(levels: Levels, setting: Setting) -> tuple[Levels, list[Findin
     return Levels(names, codes, levels.words), findings
 
 
-def _check_texts(levels: Levels, setting: Setting) -> list[Finding]:
-    """Return what may be wrong with the levels of a category."""
-    findings: list[Finding] = []
+def _check_texts(levels: Levels, setting: Setting) -> Iterator[Finding]:
+    """Yield what may be wrong with the levels of a category."""
     name = setting.name
     written = find_number_inside(levels.names[:1000])
     if written is not None:
-        findings.append(
-            Finding(
-                "warning",
-                f"column {name!r} has texts around numbers, such as {written!r}, and the "
-                "numbers are not used",
-                "write one number in each cell, as in 1.5 and -2, or drop the column",
-                is_doubtful=True,
-            )
+        yield Finding(
+            "warning",
+            f"column {name!r} has texts around numbers, such as {written!r}, and the "
+            "numbers are not used",
+            "write one number in each cell, as in 1.5 and -2, or drop the column",
+            is_doubtful=True,
         )
     if len(levels.names) > 1000:
-        return findings
-    findings += warn_of_dates(f"column {name!r}", levels.names)
+        return
+    yield from warn_of_dates(f"column {name!r}", levels.names)
     counts = np.bincount(levels.codes[levels.codes >= 0], minlength=len(levels.names))
     by_name = dict(zip(levels.names, counts.tolist(), strict=True))
-    findings += warn_of_similar_names(f"column {name!r}: the texts", by_name, "merge=True")
-    findings += warn_of_garbled_names(f"column {name!r}: texts", levels.names)
-    findings += _warn_of_subtotals(by_name, name)
-    findings += warn_of_unit_column(name, by_name)
+    yield from warn_of_similar_names(f"column {name!r}: the texts", by_name, "merge=True")
+    yield from warn_of_garbled_names(f"column {name!r}: texts", levels.names)
+    yield from _warn_of_subtotals(by_name, name)
+    yield from warn_of_unit_column(name, by_name)
     if SPLIT_COLUMN.fullmatch(name.strip()) and all(map(names_split, levels.names)):
         sentence = (
             f"column {name!r} divides training and test rows ({join_some(levels.names)}), and is a "
             "feature"
         )
-        findings.append(warning(sentence, f"drop=[{name!r}]"))
-    findings += _find_words_among_numbers(by_name, setting, is_told=written is not None)
+        yield warning(sentence, f"drop=[{name!r}]")
+    yield from _find_words_among_numbers(by_name, setting, is_told=written is not None)
     for word, times in levels.words.items():
         if word.isalpha() and _may_be_value(word, levels.names):
-            findings.append(
-                warning(
-                    f"column {name!r}: {word!r} in {times:,} cells counts as empty",
-                    "write another word if it is a value",
-                )
+            yield warning(
+                f"column {name!r}: {word!r} in {times:,} cells counts as empty",
+                "write another word if it is a value",
             )
     parts = [split_unit(level) for level in levels.names]
     units = Counter(part[1] for part in parts if part is not None)
     if len(units) > 1 and None not in parts:
         listed = [f"{unit!r} ({times} texts)" for unit, times in units.most_common()]
-        findings.append(
-            warning(
-                f"column {name!r} has numbers with different units: {join_some(listed)}",
-                "convert them to one unit",
-            )
+        yield warning(
+            f"column {name!r} has numbers with different units: {join_some(listed)}",
+            "convert them to one unit",
         )
-    return findings
 
 
 def _may_be_value(word: str, others: Sequence[str]) -> bool:

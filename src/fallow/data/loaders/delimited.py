@@ -115,9 +115,8 @@ def _read_by_arrow(
             )
             for batch in reader:
                 batches.append(batch)
-                done = max(
-                    done, min(raw.tell(), total)
-                )  # another thread moves on meanwhile
+                # another thread moves on meanwhile
+                done = max(done, min(raw.tell(), total))
                 notify(done, total)
     except (pa.ArrowException, UnicodeError):
         return None

@@ -57,20 +57,18 @@ class Dialect:
         """Return the handler of bytes that the encoding does not have."""
         return AS_WINDOWS if self.is_mixed else "strict"
 
-    def describe(self, name: str) -> list[Finding]:
-        """Return deviations from the usual CSV format."""
-        findings: list[Finding] = []
+    def describe(self, name: str) -> Iterator[Finding]:
+        """Yield deviations from the usual CSV format."""
         if self.doubt:
-            findings.append(warning(f"{name}: {self.doubt}", "save the file as UTF-8"))
+            yield warning(f"{name}: {self.doubt}", "save the file as UTF-8")
         elif self.encoding not in ("utf-8", "utf-8-sig"):
             word = IN_WORDS.get(self.encoding, self.encoding.upper())
-            findings.append(note(f"{name} was read as {word}"))
+            yield note(f"{name} was read as {word}")
         if self.separator != ",":
             mark = SEPARATORS.get(self.separator, repr(self.separator))
-            findings.append(note(f"{name}: cells are separated by {mark}"))
+            yield note(f"{name}: cells are separated by {mark}")
         if self.quote != '"':
-            findings.append(note(f"{name}: texts are in {self.quote} quotes"))
-        return findings
+            yield note(f"{name}: texts are in {self.quote} quotes")
 
 
 def sniff(path: Path) -> Dialect:
@@ -265,7 +263,7 @@ def _detect_separator(lines: Sequence[str], quote: str) -> str:
 
 
 def _parse_rows(lines: Sequence[str], separator: str, quote: str) -> Iterator[list[str]]:
-    """Return the rows up to the first invalid one."""
+    """Yield the rows up to the first invalid one."""
     try:
         yield from csv.reader(lines, delimiter=separator, quotechar=quote)
     except csv.Error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -39,34 +39,29 @@ REPEATED = 4
 """Mean number of rows of each text of a category."""
 
 
-def warn_of_extra_rows(name: str, columns: Cells) -> list[Finding]:
-    """Return warnings of rows that are probably no examples.
+def warn_of_extra_rows(name: str, columns: Cells) -> Iterator[Finding]:
+    """Yield warnings of rows that are probably no examples.
 
     name: of the file.  columns: cells by column.
     """
     n_rows = len(next(iter(columns.values()), ()))
     if n_rows < FEWEST:
-        return []
-    findings = _find_beside(name, columns, n_rows)
+        return
+    yield from _find_beside(name, columns, n_rows)
     if _describes_columns(columns, n_rows):
         shown = next(iter(_read_row(columns, 0).values()))
-        findings.append(
-            warning(
-                f"{name}: row 1, which has {shown!r}, may describe the columns, because its texts "
-                "occur in no other row",
-                "remove this row if it is no example",
-            )
+        yield warning(
+            f"{name}: row 1, which has {shown!r}, may describe the columns, because its texts "
+            "occur in no other row",
+            "remove this row if it is no example",
         )
     for row in range(n_rows - 1, n_rows - 1 - LAST, -1):
         reason = _explain_end(columns, row, n_rows)
         if reason is None:
             break
-        findings.append(
-            warning(
-                f"{name}: row {row + 1} {reason}", "remove this row if it is no example"
-            )
+        yield warning(
+            f"{name}: row {row + 1} {reason}", "remove this row if it is no example"
         )
-    return findings
 
 
 def _find_beside(name: str, columns: Cells, n_rows: int) -> list[Finding]:

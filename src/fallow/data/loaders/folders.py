@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -129,17 +129,14 @@ class Splits:
     def folders(self) -> tuple[str, ...]:
         return (*self.train, *self.validation, *self.test)
 
-    def describe(self, in_validation: int) -> list[Finding]:
-        """Return what the folders mean. in_validation: number of validation images."""
-        findings = [note(f"the test set is the folder {self.test[0]}/")]
+    def describe(self, in_validation: int) -> Iterator[Finding]:
+        """Yield what the folders mean. in_validation: number of validation images."""
+        yield note(f"the test set is the folder {self.test[0]}/")
         if in_validation:
-            findings.append(
-                note(
-                    f"{in_validation:,} validation images were added to the training images",
-                    "validation=0.1",
-                )
+            yield note(
+                f"{in_validation:,} validation images were added to the training images",
+                "validation=0.1",
             )
-        return findings
 
 
 def find_splits(folder: Path) -> Splits | None:
@@ -217,23 +214,18 @@ class Layout:
         names = {normal_name(path.name) for path in self.empty if not is_unlabeled(path)}
         return tuple(sorted(names - {*labels}))
 
-    def describe_empty(self, classes: Sequence[str]) -> list[Finding]:
-        """Return what empty folders mean; classes: those without an image."""
-        findings = []
+    def describe_empty(self, classes: Sequence[str]) -> Iterator[Finding]:
+        """Yield what empty folders mean; classes: those without an image."""
         if classes:
             noun = "class has" if len(classes) == 1 else "classes have"
-            findings.append(
-                note(f"{len(classes)} {noun} a folder and no image: {join_some(classes)}")
-            )
+            yield note(f"{len(classes)} {noun} a folder and no image: {join_some(classes)}")
         if self.empty_sites:
             names = [path.name for path in self.empty_sites]
             noun = count_noun(len(names), "site folder")
-            findings.append(warning(f"{noun} without images left out: {join_some(names)}"))
-        return findings
+            yield warning(f"{noun} without images left out: {join_some(names)}")
 
-    def describe_strays(self, folder: Path, splits: Splits | None) -> list[Finding]:
-        """Return warnings of files that are no examples."""
-        findings = []
+    def describe_strays(self, folder: Path, splits: Splits | None) -> Iterator[Finding]:
+        """Yield warnings of files that are no examples."""
         if self.others:
             layout_words = "site/class/*" if self.has_sites else "class/*"
             if splits is not None:
@@ -241,12 +233,11 @@ class Layout:
             first = self.others[0].relative_to(folder).as_posix()
             noun = count_noun(len(self.others), "image")
             sentence = f"{noun} outside {layout_words} left out, such as {first}"
-            findings.append(warning(sentence, "move the files"))
+            yield warning(sentence, "move the files")
         if self.broken:
             names = [path.relative_to(folder).as_posix() for path in self.broken]
             noun = count_noun(len(names), "link")
-            findings.append(warning(f"{noun} to no file left out: {join_some(names)}"))
-        return findings
+            yield warning(f"{noun} to no file left out: {join_some(names)}")
 
 
 def find_layout(folder: Path, splits: Splits | None) -> Layout:
@@ -403,17 +394,16 @@ FEWEST_OF_CLASS = 5
 
 def _find_told_classes(
     files: Sequence[Path], labels: Sequence[str], shapes: Sequence[tuple[int, ...]]
-) -> list[Finding]:
-    """Return a warning if the format, size or color of a file tells the class of its image."""
+) -> Iterator[Finding]:
+    """Yield a warning if the format, size or color of a file tells the class of its image."""
     counts = Counter(filter(None, labels))
     if len(counts) < 2 or min(counts.values()) < FEWEST_OF_CLASS:
-        return []
+        return
     kinds = {
         "format": list(map(_name_format, files)),
         "size": [f"{width} x {height}" for _, height, width in shapes],
         "color": ["gray" if channels == 1 else "color" for channels, _, _ in shapes],
     }
-    findings = []
     for what, values in kinds.items():
         pairs = {pair for pair in zip(labels, values, strict=True) if pair[0]}
         class_of = {value: label for label, value in pairs}
@@ -424,8 +414,7 @@ def _find_told_classes(
             f"the {what} of a file tells its class ({value} in {label!r}, {another} in {other!r}), "
             "and a model may learn its traces"
         )
-        findings.append(warning(sentence, "export all images alike"))
-    return findings
+        yield warning(sentence, "export all images alike")
 
 
 def _name_format(file: Path) -> str:

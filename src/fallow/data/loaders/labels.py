@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final, get_args
 
@@ -373,15 +373,14 @@ MOST_BEFORE = 5
 """Such codes of one digit, and the largest other class beside which they are codes."""
 
 
-def _find_odd_classes(counts: Counter[str], classes: tuple[str, ...]) -> list[Finding]:
-    """Return warnings of classes that may be the row of a total, or a code of unknown labels."""
+def _find_odd_classes(counts: Counter[str], classes: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield warnings of classes that may be the row of a total, or a code of unknown labels."""
     if classes:
-        return []
-    findings = []
+        return
     for name in counts:
         if counts[name] == 1 and SUMMARY.fullmatch(name):
             sentence = f"the class {name!r} has one row, which may be that of a total"
-            findings.append(warning(sentence, "remove the row"))
+            yield warning(sentence, "remove the row")
         others = [number_in(other) for other in counts if other not in CODES]
         limit = 10
         if name in SHORT_CODES:
@@ -389,41 +388,35 @@ def _find_odd_classes(counts: Counter[str], classes: tuple[str, ...]) -> list[Fi
             limit = MOST_BEFORE + 1
         is_code = name in (*CODES, *SHORT_CODES) and len(others) >= 2
         if is_code and all(number is not None and 0 <= number < limit for number in others):
-            findings.append(
-                warning(
-                    f"the class {name!r} ({count_noun(counts[name], 'row')}) may be the code of an "
-                    "unknown label",
-                    "leave the cell empty if the label is unknown",
-                )
+            yield warning(
+                f"the class {name!r} ({count_noun(counts[name], 'row')}) may be the code of an "
+                "unknown label",
+                "leave the cell empty if the label is unknown",
             )
-    return findings
 
 
 def _find_in_classes(
     raw: Counter[str], counts: Counter[str], classes: tuple[str, ...]
-) -> list[Finding]:
-    """Return what may be wrong with labels that are classes.
+) -> Iterator[Finding]:
+    """Yield what may be wrong with labels that are classes.
 
     raw, counts: number of rows of each label as written, and of each class.
     """
     n = raw.total()
     counts = Counter(counts)
     counts.pop("", None)
-    findings: list[Finding] = []
     if not classes:
-        findings += warn_of_similar_names("classes", counts, "merge=True, or classes=[...]")
+        yield from warn_of_similar_names("classes", counts, "merge=True, or classes=[...]")
     minus_one = raw["-1"] + raw["-1.0"]
     if minus_one and UNLABELED not in counts:
         # -1, 0 and 1 are often three classes, such as moods
         are_numbers = all(number_in(name) is not None for name in counts)
         state = note if are_numbers and not set(counts) <= SIGNS else warning
         others = "numbers" if are_numbers else "labels"
-        findings.append(
-            state(
-                f"{count_noun(minus_one, 'label')} {UNLABELED} beside other {others} count as "
-                "unlabeled",
-                f"classes=['{UNLABELED}', ...]",
-            )
+        yield state(
+            f"{count_noun(minus_one, 'label')} {UNLABELED} beside other {others} count as "
+            "unlabeled",
+            f"classes=['{UNLABELED}', ...]",
         )
     words = {
         text: times
@@ -432,30 +425,25 @@ def _find_in_classes(
     }
     lost = {text: times for text, times in words.items() if text.strip() not in counts}
     if lost:
-        findings.append(
-            warning(
-                f"{sum(lost.values()):,} of {n:,} labels are {' or '.join(sorted(lost))}; these "
-                "examples are treated as unlabeled",
-                "classes=[...]",
-            )
+        yield warning(
+            f"{sum(lost.values()):,} of {n:,} labels are {' or '.join(sorted(lost))}; these "
+            "examples are treated as unlabeled",
+            "classes=[...]",
         )
-    findings += _find_odd_classes(counts, classes)
+    yield from _find_odd_classes(counts, classes)
     if not classes:
-        findings += warn_of_dates("the labels", sorted(counts))
-        findings += warn_of_garbled_names("classes", counts)
+        yield from warn_of_dates("the labels", sorted(counts))
+        yield from warn_of_garbled_names("classes", counts)
     kept = sorted(name for name in counts if is_empty(name) or is_perhaps_empty(name))
     if kept:
         listed = ", ".join(f"{name!r} ({count_noun(counts[name], 'row')})" for name in kept)
-        findings.append(
-            warning(
-                f"the texts {listed} are classes, although they may mean a missing label",
-                "leave the cell empty if the label is unknown",
-            )
+        yield warning(
+            f"the texts {listed} are classes, although they may mean a missing label",
+            "leave the cell empty if the label is unknown",
         )
     codes = sorted(name for name in counts if has_leading_zero(name))
     if codes:
-        findings.append(note(f"classes are codes with leading zeros, such as {codes[0]!r}"))
-    return findings
+        yield note(f"classes are codes with leading zeros, such as {codes[0]!r}")
 
 
 # -- numbers --------------------------------------------------------------------------------

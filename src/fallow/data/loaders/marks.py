@@ -391,7 +391,8 @@ def _find_evidence(columns: Sequence[Sequence[str]], separator: str) -> Evidence
         return Evidence(".")
     if point_columns:
         are_codes = separator != "," and all(map(_are_codes, point_columns))
-        return Evidence(PERHAPS_POINT if are_codes else ".")
+        mark = PERHAPS_POINT if are_codes else "."
+        return Evidence(mark)
     # 1.234.567: points separate thousands, unless the column has addresses or versions
     if any(map(_are_grouped_by_points, columns)):
         return Evidence(",")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -443,8 +443,11 @@ def from_folder(
             tests["sites_test"] = sites[test]
         if groups is not None:
             tests["groups_test"] = groups[test]
+    x = result.x
+    if result.is_test is not None:
+        x = x[train]
     dataset = from_arrays(
-        result.x if result.is_test is None else result.x[train],
+        x,
         labels[train],
         take_names(sites, train),
         groups=take_names(groups, train),
@@ -608,8 +611,8 @@ class _Rows(NamedTuple):
         return _Rows(
             x=x,
             y=self.y[rows],
-            sites=None if self.sites is None else self.sites[rows],
-            groups=None if self.groups is None else self.groups[rows],
+            sites=take_names(self.sites, rows),
+            groups=take_names(self.groups, rows),
             ids=ids,
             findings=self.findings,
         )
@@ -795,28 +798,27 @@ MOST_CHECKED = 200
 """Largest number of columns of an array that are checked one by one, unlike embeddings."""
 
 
-def _check_numbers(x: npt.NDArray[Any], labels: EncodedLabels) -> list[Finding]:
-    """Return what may be wrong with the columns of an array, as with those of a table.
+def _check_numbers(x: npt.NDArray[Any], labels: EncodedLabels) -> Iterator[Finding]:
+    """Yield what may be wrong with the columns of an array, as with those of a table.
 
     x: (n, d).
     """
     if x.ndim != 2 or x.dtype.kind not in "iuf" or not 0 < x.shape[1] <= MOST_CHECKED:
-        return []
+        return
     if len(x) != len(labels.y):
-        return []  # refused later
-    findings: list[Finding] = []
+        return  # refused later
     names = [f"x[:, {at}]" for at in range(x.shape[1])]
     for at, name in enumerate(names):
         values = x[:, at].astype(np.float64)
-        findings += warn_of_sentinels(name, values[np.isfinite(values)])
-        findings += warn_of_units(name, values)
+        yield from warn_of_sentinels(name, values[np.isfinite(values)])
+        yield from warn_of_units(name, values)
     n_small = count_too_small(x.astype(np.float64))
     if n_small:
         sentence = (
             f"{n_small:,} numbers in x are smaller than {SMALLEST:.1g}, and lose their digits or "
             "become 0 in float32"
         )
-        findings.append(warning(sentence, "give their logarithms, or other units"))
+        yield warning(sentence, "give their logarithms, or other units")
     with np.errstate(over="ignore"):
         numbers = x.astype(np.float32)
     if np.isfinite(numbers).all() and not labels.labels:
@@ -824,8 +826,7 @@ def _check_numbers(x: npt.NDArray[Any], labels: EncodedLabels) -> list[Finding]:
 
         reads = [ColumnRead(name, "number") for name in names]
         giveaways = find_giveaways(numbers, names, reads, labels.y)
-        findings += [replace(item, fix="omit such columns") for item in giveaways]
-    return findings
+        yield from [replace(item, fix="omit such columns") for item in giveaways]
 
 
 def _check_rows(
@@ -915,23 +916,18 @@ def _number_names(
     return tuple(map(str, names)), number[: len(train)], number_test
 
 
-def _check_groups(rows: _Rows, aside: _Rows) -> list[Finding]:
-    """Return what may be wrong with the groups of both parts."""
+def _check_groups(rows: _Rows, aside: _Rows) -> Iterator[Finding]:
+    """Yield what may be wrong with the groups of both parts."""
     if rows.groups is None:
-        return []
-    findings = []
+        return
     n_groups = len(np.unique(rows.groups))
     if n_groups == len(rows.groups):
-        findings.append(
-            warning("each example has its own group, so that groups have no effect")
-        )
+        yield warning("each example has its own group, so that groups have no effect")
     if not len(aside.x):
-        findings.append(
-            warning(
-                "no test examples were held out, because each group has an unlabeled example, "
-                "or one that is equal to an example of another group",
-                "x_test= or test=",
-            )
+        yield warning(
+            "no test examples were held out, because each group has an unlabeled example, "
+            "or one that is equal to an example of another group",
+            "x_test= or test=",
         )
     if rows.sites is not None:
         pairs = {*zip(rows.groups.tolist(), rows.sites.tolist(), strict=True)}
@@ -939,10 +935,7 @@ def _check_groups(rows: _Rows, aside: _Rows) -> list[Finding]:
         n_divided = sum(n > 1 for n in sites_of.values())
         if n_divided:
             group = sites_of.most_common(1)[0][0]
-            findings.append(
-                warning(
-                    f"{count_noun(n_divided, 'group')} with examples at several sites, such as "
-                    f"{group!r}: the natural partition keeps them there"
-                )
+            yield warning(
+                f"{count_noun(n_divided, 'group')} with examples at several sites, such as "
+                f"{group!r}: the natural partition keeps them there"
             )
-    return findings

@@ -222,9 +222,8 @@ def open_image(source: Path | BytesIO, purpose: str) -> Iterator[Any]:  # an ima
     unidentified = import_optional("PIL", "pillow", purpose).UnidentifiedImageError
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # Pillow's, of damaged metadata and large images
+            # Pillow's, of damaged metadata and large images
+            warnings.simplefilter("ignore")
             with images.open(source, formats=FORMATS) as image:
                 yield image
     except unidentified as error:

@@ -445,8 +445,8 @@ def _find_row_names(
 
 def _warn_of_units(
     columns: Sequence[Column], sites: npt.NDArray[np.str_] | None, n_train: int
-) -> list[Finding]:
-    """Return a warning for each column whose numbers seem to have two units.
+) -> Iterator[Finding]:
+    """Yield a warning for each column whose numbers seem to have two units.
 
     n_train: number of rows of the training table, which are the first.
     """
@@ -454,13 +454,9 @@ def _warn_of_units(
     n = len(columns[0]) if columns else 0
     if at_sites is None and n_train < n:
         at_sites = Sites.of_tests(n_train, n)
-    findings: list[Finding] = []
     for column in columns:
         if column.read.kind == "number":
-            findings += warn_of_units(
-                f"column {column.read.name!r}", column.cells, at_sites
-            )
-    return findings
+            yield from warn_of_units(f"column {column.read.name!r}", column.cells, at_sites)
 
 
 def _warn_of_tests(column: Column, n_train: int) -> list[Finding]:

@@ -147,7 +147,7 @@ def read_file(
         raise ValueError(f"{path.name} has no rows; give a header and at least one row")
     _check_repeated_header(table)
     with explain_errors(f"{path.name} has a text that is not UTF-8: ", of=UnicodeError):
-        extra = warn_of_extra_rows(path.name, table.columns)
+        extra = tuple(warn_of_extra_rows(path.name, table.columns))
     return replace(table, findings=(*extra, *table.findings))
 
 

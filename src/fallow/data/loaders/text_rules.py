@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 
@@ -531,12 +531,11 @@ def settle_names(
     return settled, [*doubts, *describe_merged(what, merged)]
 
 
-def warn_of_unknown_names(what: str, counts: Mapping[str, int]) -> list[Finding]:
-    """Return warnings of names that may mean a missing one, and of shortened numbers.
+def warn_of_unknown_names(what: str, counts: Mapping[str, int]) -> Iterator[Finding]:
+    """Yield warnings of names that may mean a missing one, and of shortened numbers.
 
     what: kind of names, in the plural.  counts: number of rows of each name.
     """
-    findings: list[Finding] = []
     unknown = [name for name in counts if is_empty(name) or is_perhaps_empty(name)]
     if unknown:
         listed = join_some(
@@ -545,11 +544,10 @@ def warn_of_unknown_names(what: str, counts: Mapping[str, int]) -> list[Finding]
         sentence = (
             f"the {what} {listed} may mean a missing name, and count as one of the {what}"
         )
-        findings.append(warning(sentence, "write the right name in these rows"))
+        yield warning(sentence, "write the right name in these rows")
     shortened = next(filter(SHORTENED.fullmatch, counts), None)
     if shortened is not None:
-        findings.append(warn_of_lost_digits(what, shortened))
-    return findings
+        yield warn_of_lost_digits(what, shortened)
 
 
 def warn_of_lost_digits(what: str, name: str) -> Finding:

@@ -7,6 +7,7 @@ metadata, in the format of FlatBuffers: `Message.fbs` and `Schema.fbs` of the Ar
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 BATCHES = (2, 3)
@@ -58,17 +59,15 @@ def _find_batch(metadata: memoryview) -> tuple[int | None, bool]:
     return header, _find_field(metadata, header, 3) != 0
 
 
-def _list_buffers(metadata: memoryview, batch: int) -> list[tuple[int, int]]:
-    """Return offset and length of each buffer in the body."""
+def _list_buffers(metadata: memoryview, batch: int) -> Iterator[tuple[int, int]]:
+    """Yield offset and length of each buffer in the body."""
     vector = _follow(metadata, batch, 2)
     if vector is None:
-        return []
+        return
     (count,) = struct.unpack_from("<I", metadata, vector)
-    buffers = []
     for number in range(count):
         offset, length = struct.unpack_from("<qq", metadata, vector + 4 + 16 * number)
-        buffers.append((offset, length))
-    return buffers
+        yield (offset, length)
 
 
 def _find_field(metadata: memoryview, table: int, field: int) -> int:

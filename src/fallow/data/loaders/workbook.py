@@ -228,7 +228,8 @@ def find_unit_of_format(code: str) -> str:
         if part["other"] == ";":
             cell = split_unit(shown.strip(" -()"))
             if ONE in shown:
-                units.add(cell[1] if cell is not None else "")
+                unit = "" if cell is None else cell[1]
+                units.add(unit)
             shown = ""
         elif part["digits"] is not None:
             shown += ONE
@@ -452,54 +453,47 @@ def _find_header(path: Path, rows: Sequence[Cells], header_row: int | None) -> i
     return first
 
 
-def _describe_sheet(name: str, counter: _Counter | None, n_merged: int) -> list[Finding]:
-    """Return what the cells of a sheet do not show."""
-    findings: list[Finding] = []
+def _describe_sheet(
+    name: str, counter: _Counter | None, n_merged: int
+) -> Iterator[Finding]:
+    """Yield what the cells of a sheet do not show."""
     if n_merged:
-        findings.append(
-            warning(
-                f"{name} has {count_noun(n_merged, 'range')} of merged cells, of which only the "
-                "first cell has a value",
-                "unmerge the cells and fill each of them",
-            )
+        yield warning(
+            f"{name} has {count_noun(n_merged, 'range')} of merged cells, of which only the "
+            "first cell has a value",
+            "unmerge the cells and fill each of them",
         )
     if counter is not None and counter.bare_formulas:
-        findings.append(
-            warning(
-                f"{name} has {count_noun(counter.bare_formulas, 'formula')} without a stored "
-                "value, which are empty cells",
-                "open the file in a spreadsheet program and save it",
-            )
+        yield warning(
+            f"{name} has {count_noun(counter.bare_formulas, 'formula')} without a stored "
+            "value, which are empty cells",
+            "open the file in a spreadsheet program and save it",
         )
     if counter is not None and counter.hidden:
-        findings.append(
-            note(
-                f"{name} has {count_noun(counter.hidden, 'hidden row')}, which were read like "
-                "the others",
-                "delete the rows that do not belong to the data",
-            )
+        yield note(
+            f"{name} has {count_noun(counter.hidden, 'hidden row')}, which were read like "
+            "the others",
+            "delete the rows that do not belong to the data",
         )
-    return findings
 
 
-def _describe_marks(name: str, filled: int, struck: int) -> list[Finding]:
-    """Return what colors and lines through cells may mean, which are not read."""
-    findings: list[Finding] = []
+def _describe_marks(name: str, filled: int, struck: int) -> Iterator[Finding]:
+    """Yield what colors and lines through cells may mean, which are not read."""
     if filled:
         sentence = (
             f"{name}: {count_noun(filled, 'cell')} with a fill color, which is not read"
         )
-        findings.append(note(sentence, "write what the color means in a column"))
+        yield note(sentence, "write what the color means in a column")
     if struck:
         cells = count_noun(struck, "cell")
         sentence = f"{name}: {cells} struck through, which were read like the others"
-        findings.append(warning(sentence, "delete their values if they are not valid"))
-    return findings
+        yield warning(sentence, "delete their values if they are not valid")
 
 
-def _describe_units(name: str, header: Sequence[str], counter: _Counter) -> list[Finding]:
-    """Return a warning of each column whose cells have number formats with different units."""
-    findings: list[Finding] = []
+def _describe_units(
+    name: str, header: Sequence[str], counter: _Counter
+) -> Iterator[Finding]:
+    """Yield a warning of each column whose cells have number formats with different units."""
     for column, title in enumerate(header, start=1):
         units = counter.list_units(column)
         if len(units) > 1:
@@ -508,8 +502,7 @@ def _describe_units(name: str, header: Sequence[str], counter: _Counter) -> list
                 f"{name}: column {title!r} has cells in different units by their number format: "
                 f"{join_some(times)}"
             )
-            findings.append(warning(sentence, "convert all numbers to one unit"))
-    return findings
+            yield warning(sentence, "convert all numbers to one unit")
 
 
 def _describe_texts(

@@ -26,6 +26,7 @@ from fallow.data.partition.base import (
 
 MOST_DRAWS = 2000  # maximum number of draws until every site is large enough
 BALANCING = 5  # alternations of rows and columns
+# of 50,000 examples
 KAFAL_SIZES = (
     5021,
     4556,
@@ -37,7 +38,7 @@ KAFAL_SIZES = (
     5186,
     4522,
     4125,
-)  # of 50,000 examples
+)
 TINY = 1e-12  # a class that no site drew is spread evenly, to avoid division by 0
 
 
@@ -257,9 +258,8 @@ def _draw_counts(
     for size in class_sizes:
         share = rng.dirichlet(np.full(sites, alpha))
         if cap:
-            is_open = (
-                sizes < sum(class_sizes) / sites
-            )  # there is always one: examples are left
+            # there is always one: examples are left
+            is_open = sizes < sum(class_sizes) / sites
             share = np.where(is_open, np.maximum(share, TINY), 0.0)
             share /= share.sum()
         columns.append(cut_by_share(share, size))

@@ -164,9 +164,8 @@ def validation_split(
     _, sizes = np.unique(y_rows, return_counts=True)
     if is_class and sizes.min() >= 2:
         validation = draw_stratified(y_rows, share, rng)
-    if (
-        len(validation) == 0
-    ):  # targets, a class of one example, or a share of less than one example
+    # targets, a class of one example, or a share of less than one example
+    if len(validation) == 0:
         size = min(max(1, round(share * n)), n - 1)
         validation = np.sort(rng.permutation(n)[:size])
     return np.setdiff1d(np.arange(n), validation), validation

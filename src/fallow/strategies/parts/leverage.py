@@ -284,17 +284,15 @@ ALONE = (
 )
 
 
-def describe_doubts(n: int, directions: Directions) -> list[str]:
-    """Return notes for the report, as sentences."""
-    sentences = []
+def describe_doubts(n: int, directions: Directions) -> Iterator[str]:
+    """Yield notes for the report, as sentences."""
     if n < directions.rank:
-        sentences.append(
+        yield (
             f"{n} labels for {directions.rank} directions: the least-squares solution is 0 in "
             "the others; request more labels, or use server-solve:ridge=0.001"
         )
     if directions.condition > STEEP:
-        sentences.append(
+        yield (
             f"columns are collinear (condition number {directions.condition:.0e}): scores in that "
             "direction are rounding errors; omit a column, or use fale:ridge=0.001"
         )
-    return sentences
