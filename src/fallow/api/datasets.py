@@ -234,7 +234,9 @@ def _labels(values: Any, labels: Sequence[Any], what: str) -> npt.NDArray[Any]:
     """Convert one label per row, or the answers to several labels, (n, n_labels), to an array."""
     if not labels or np.ndim(values) == 1:
         return as_labels(values, what)
-    answers = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    if hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    answers = np.asarray(values)
     if answers.dtype.kind != "O":
         return answers
     with explain_errors(f"{what} are not 0, 1 or missing: "):

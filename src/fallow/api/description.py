@@ -117,13 +117,14 @@ def describe_sites(
         members[site] = LocalSite(site, take_rows(dataset.x, at), parts, store)
     executor = build_executor("loop", model, layout, row_loss(dataset.task))
     method = Describe(columns, label, secure_sum, left_out=left_out)
+    masking = SecureSum() if secure_sum else None
     ask = Ask(
         channel=InProcessChannel(members, executor),
         event_log=store,
         disclosure=Disclosure(),
         key=DESCRIBE,
         owner="describe",
-        masking=SecureSum() if secure_sum else None,
+        masking=masking,
     )
     return DataDescription(method.describe(ask), tuple(members))
 

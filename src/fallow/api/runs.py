@@ -177,6 +177,7 @@ def run(
     named = [strategy] if is_named else []
     request = read_request(federation, config, {"bounds": (), **value, **settings}, named)
     texts = [request.collected.text(one) for one in named]
+    suited = suit_strategies if not is_named else None
     folder = make_folder(out)
     try:
         setup, (cell,), _ = carry_out(
@@ -186,7 +187,7 @@ def run(
             [read_seed(seed)],
             _run_only,
             command="fallow.run",
-            suited=None if is_named else suit_strategies,
+            suited=suited,
             progress=progress,
             callbacks=callbacks,
         )

@@ -52,9 +52,7 @@ def describe(data: Dataset | str | Path) -> DataSheet:
         )
     if isinstance(data, Dataset):
         return DataSheet(build_sheet(data))
-    folder = Path(data)
-    dataset = load(data)
-    return DataSheet(build_sheet(dataset, folder=folder if folder.is_dir() else None))
+    return DataSheet(build_sheet(load(data), folder=Path(data)))
 
 
 @final

@@ -162,6 +162,7 @@ def compare(
         tell(describe_power(len(names), len(wanted)))
         return run_study(setup, cells, n_jobs, notify)
 
+    suited = suit_strategies if strategies is None else None
     folder = make_folder(out)
     try:
         setup, cells, failures = carry_out(
@@ -171,7 +172,7 @@ def compare(
             wanted,
             run_all,
             command="fallow.compare",
-            suited=suit_strategies if strategies is None else None,
+            suited=suited,
             progress=progress,
             callbacks=callbacks,
         )

@@ -233,10 +233,11 @@ def _find_hint(cls: type[Any], field: str) -> Any:
         declared = cls.__init__
     try:
         return conditions_of(declared).get(field, Any)
+    # for type checkers only
     except (
         NameError,
         TypeError,
         AttributeError,
-    ):  # for type checkers only
+    ):
         written = inspect.get_annotations(cls).get(field)
         return SIMPLE.get(str(written), Any)

@@ -463,9 +463,10 @@ class NonNegative(Numbers):
 
     @property
     def range(self) -> Range:
+        largest = LARGEST_WIDE if self.is_wide else LARGEST
         return Range(
             low=0.0,
-            high=LARGEST_WIDE if self.is_wide else LARGEST,
+            high=largest,
             of=self.of,
             times=self.times,
             is_together=self.is_together,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
-from typing import NamedTuple, TypeVar, final
+from typing import Annotated, NamedTuple, TypeVar, final
 
 import torch
+from pydantic import Field, with_config
 from torch import Tensor
 
 from fallow.core.wording import count_noun
+from fallow.storage.validation import STRICT, Count
 
 Value = TypeVar("Value", bound=Hashable)
 SMOOTHING = 0.01
@@ -102,22 +104,18 @@ MIN_EXAMPLES = 10
 """Smallest number of examples with several annotations whose agreement leaves a site."""
 
 
+@with_config(STRICT)
 @final
 @dataclass(frozen=True)
 class AnnotatorAgreement:
-    """Agreement of the annotators of a site.
+    """Agreement of the annotators over all runs of a site, before adjudication.
 
-    Parameters
-    ----------
-    examples
-        Number of examples with several annotations. "Cannot tell" is not an annotation.
-    alpha
-        Krippendorff's alpha, nominal for classes and interval for numbers, or None if all
-        annotations are equal.
+    "Cannot tell" is not an annotation. Krippendorff's alpha is nominal for classes and interval for
+    numbers, and None if all annotations are equal.
     """
 
-    examples: int
-    alpha: float | None
+    examples: Annotated[Count, Field(description="examples with several annotations")]
+    alpha: Annotated[float | None, Field(description="Krippendorff's alpha, or null")]
 
     def describe(self) -> list[str]:
         """Return a sentence, or nothing without several annotations."""
@@ -201,34 +199,29 @@ class PredictedLabel(NamedTuple):
     seconds: float | None = None
 
 
+@with_config(STRICT)
 @final
 @dataclass(frozen=True)
 class PredictionUse:
-    """Use of predictions by the annotators of a site.
+    """Use of predictions by the annotators over all runs of a site, before adjudication."""
 
-    Parameters
-    ----------
-    blind, blind_agreed
-        Number of labels without a prediction on the page, and of those that equal it.
-    chosen, chosen_agreed
-        Number of labels beside predictions, given one by one, and of those that equal the likeliest.
-    confirmed
-        Number of predictions that annotators confirmed on sheets.
-    again, again_agreed
-        Number of confirmed labels that annotators gave again, one by one, and of equal ones.
-    single_seconds, sheet_seconds
-        Median seconds per label, one by one with or without predictions and on sheets, or None.
-    """
-
-    blind: int
-    blind_agreed: int
-    chosen: int
-    chosen_agreed: int
-    confirmed: int
-    again: int = 0
-    again_agreed: int = 0
-    single_seconds: float | None = None
-    sheet_seconds: float | None = None
+    blind: Annotated[Count, Field(description="labels given without a prediction")]
+    blind_agreed: Annotated[Count, Field(description="those that equal the prediction")]
+    chosen: Annotated[
+        Count, Field(description="labels given one by one beside predictions")
+    ]
+    chosen_agreed: Annotated[
+        Count, Field(description="those that equal the likeliest class")
+    ]
+    confirmed: Annotated[Count, Field(description="predictions confirmed on sheets")]
+    again: Annotated[Count, Field(description="confirmed labels that were given again")] = 0
+    again_agreed: Annotated[Count, Field(description="those that are equal")] = 0
+    single_seconds: Annotated[
+        float | None, Field(description="median seconds per label, one by one, or null")
+    ] = None
+    sheet_seconds: Annotated[
+        float | None, Field(description="median seconds per label on sheets, or null")
+    ] = None
 
     def describe(self) -> list[str]:
         """Return sentences, or nothing without labels beside predictions."""
@@ -252,12 +245,11 @@ class PredictionUse:
             "is clearly higher, predictions influence the annotators."
         ]
 
-    def _describe_sheets(self) -> list[str]:
-        """Return sentences about the labels of sheets: those given again, and the time they take."""
-        sentences = []
+    def _describe_sheets(self) -> Iterator[str]:
+        """Yield sentences about the labels of sheets: those given again, and the time they take."""
         if self.again:
             equal = 100 * self.again_agreed / self.again
-            sentences.append(
+            yield (
                 f"Labels of sheets that were given again one by one: {self.again}; {equal:.0f} % "
                 "are equal."
             )
@@ -267,8 +259,7 @@ class PredictionUse:
         if self.sheet_seconds is not None:
             times.append(f"{self.sheet_seconds:.1f} s on sheets")
         if times:
-            sentences.append(f"Median time per label: {', '.join(times)}.")
-        return sentences
+            yield f"Median time per label: {', '.join(times)}."
 
 
 def measure_pause(before: datetime | None, now: datetime) -> float | None:

@@ -383,7 +383,9 @@ class Schema:
     @property
     def filled(self) -> frozenset[str]:
         """Return the texts that are labels, also if they look like those of an empty cell."""
-        return frozenset({NOTHING} if self.labels else self.classes)
+        if self.labels:
+            return frozenset({NOTHING})
+        return frozenset(self.classes)
 
     @property
     def example(self) -> Dataset:
@@ -527,11 +529,12 @@ def schema_of(
             values = (DONE,)
         for finding in findings:
             notify(f"{file.name}: {finding.sentence}")
+        kind_of_labels: Task = "classification"
+        if pictures.table or several:
+            kind_of_labels = _choose_task(values, several)
         return Schema(
             kind="images",
-            task=_choose_task(values, several)
-            if pictures.table or several
-            else "classification",
+            task=kind_of_labels,
             label=label,
             classes=values,
             labels=several,

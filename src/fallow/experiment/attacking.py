@@ -57,7 +57,8 @@ def sum_self_training(
 ) -> SelfTrainingSums:
     """Return the sums over sites that self-training sends besides those of the labels."""
     folds = []
-    for fold in range(FOLDS if has_folds else 0):
+    n_folds = FOLDS if has_folds else 0
+    for fold in range(n_folds):
         folds.append(_add([training.totals(view, fold=fold) for view in views]))
     return SelfTrainingSums(folds, _add([training.example_totals(view) for view in views]))
 

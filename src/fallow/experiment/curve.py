@@ -44,9 +44,8 @@ FEWEST = 4
 """Minimum number of scores for a curve. Fewer do not determine its curvature."""
 DRAWS = 4000  # number of sampled curves
 EXPONENTS = np.geomspace(0.1, 2.5, 28)  # c
-FLOORS = np.concatenate(
-    [[0.0], np.linspace(0.02, 0.98, 33)]
-)  # e0, in units of the smallest error
+# e0, in units of the smallest error
+FLOORS = np.concatenate([[0.0], np.linspace(0.02, 0.98, 33)])
 NOISES = np.geomspace(0.003, 0.3, 15)  # standard deviations, in units of the largest error
 ABOVE = np.geomspace(0.8, 2.5, 8)  # the same, in units of the deviation of a score
 FUTURE = 1.2  # deviation of a model from its curve, in units of the noise of scores
@@ -178,12 +177,13 @@ def fit_curve(points: Sequence[CurvePoint]) -> Curve:
     lost = np.maximum(zz - xz * best, 0.0)  # (c, f): squares that are left
     # b has a flat prior above 0: a normal distribution cut there is summed over
     spread = noises[:, None] / np.sqrt(xx)  # (g, c) of b
+    # (g, c, f)
     likely = (
         -lost / (2 * noises[:, None, None] ** 2)
         - len(y) * np.log(noises)[:, None, None]
         + np.log(spread)[:, :, None]
         + _log_normal(best / spread[:, :, None])
-    )  # (g, c, f)
+    )
 
     draw = np.random.default_rng(seed_of(0, "curves"))
     share = np.exp(likely - likely.max())

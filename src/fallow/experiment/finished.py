@@ -37,9 +37,8 @@ class FinishedQuery(StepCosts):
     # of the initial labels: units of features, "mean" and "std"
     scale: NotRequired[State | None]
     encoder: NotRequired[State]  # state of the encoder, after the initial labels
-    targets: NotRequired[
-        State | None
-    ]  # with a choice by initial labels: units of regression targets, "mean" () and "std" ()
+    # with a choice by initial labels: units of regression targets, "mean" () and "std" ()
+    targets: NotRequired[State | None]
     pseudo_labels: NotRequired[PseudoLabels | None]
     ended: NotRequired[str]  # at real sites: reason for the end of labeling
     annotators: NotRequired[dict[SiteId, Values]]  # labeling progress of each site

@@ -177,12 +177,13 @@ def _load(folder: Path, name: str) -> Dataset | None:
             elif fields[part] is not None:
                 fields[part] = tuple(fields[part])
         return Dataset(**arrays, **fields)
+    # damaged, or from another dataset
     except (
         StorageError,
         KeyError,
         TypeError,
         ValueError,
-    ):  # damaged, or from another dataset
+    ):
         return None
 
 

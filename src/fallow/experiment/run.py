@@ -369,9 +369,8 @@ class ExperimentRun:
                 "targets": targets,
             }
             done = self.event_log.finish(TUNED.phase_name, done)
-        if (
-            self.simulation.targets is None
-        ):  # sites have this scaling by now; training keeps it
+        # sites have this scaling by now; training keeps it
+        if self.simulation.targets is None:
             self.simulation = self.simulation.with_targets(done["targets"])
         return {
             **first,

@@ -216,7 +216,9 @@ def find_levels(columns: Array) -> list[Array]:
     levels = []
     for column in columns.T:
         values = np.unique(column)
-        levels.append(values if len(values) <= MOST_LEVELS else np.zeros(0))
+        if len(values) > MOST_LEVELS:
+            values = np.zeros(0)
+        levels.append(values)
     return levels
 
 

@@ -439,9 +439,8 @@ class ErrorCounts:
         squares = self.squares
         if is_share:
             usual = self.left / self.unit / n  # weight of a drawn row
-            total += (
-                PSEUDO * usual
-            )  # pseudo-observation with error 1; one with error 0 adds nothing
+            # pseudo-observation with error 1; one with error 0 adds nothing
+            total += PSEUDO * usual
             squares += PSEUDO * usual**2
             n += 2 * PSEUDO
         if n < 2:

@@ -166,7 +166,8 @@ class PredictionSets:
 
 def read_nonconformity(sets: SetScores, is_regression: bool) -> Tensor:
     """Return the counts by bin of nonconformity in a record, (BINS,) or (ERROR_BINS,)."""
-    counts = torch.zeros(ERROR_BINS if is_regression else BINS, dtype=torch.float64)
+    n_bins = ERROR_BINS if is_regression else BINS
+    counts = torch.zeros(n_bins, dtype=torch.float64)
     for at, examples in sets["counts"]:
         counts[int(at)] = examples
     return counts

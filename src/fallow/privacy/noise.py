@@ -37,9 +37,8 @@ def draw_seeded(
     if mechanism == "discrete_laplace":  # floor of an exponential is geometric
         whole = (e * scale).floor()  # (2, C)
         return whole_counts(counts) + whole[0] - whole[1]
-    return counts.double() + scale * (
-        e[0] - e[1]
-    )  # a difference of exponentials is Laplace
+    # a difference of exponentials is Laplace
+    return counts.double() + scale * (e[0] - e[1])
 
 
 def draw_from_os(

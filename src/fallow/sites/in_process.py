@@ -117,9 +117,8 @@ def find_largest_cost(
     largest = 0.0
     for site, releases in after.items():
         new = releases.keys() - before[site].keys()
-        added = math.fsum(
-            releases[key] for key in new
-        )  # exact, so the order does not matter
+        # exact, so the order does not matter
+        added = math.fsum(releases[key] for key in new)
         largest = max(largest, added)
     return largest
 
@@ -183,9 +182,8 @@ def deliver(
     for sender in n_receivers:
         state = {name: torch.as_tensor(v) for name, v in replies[sender].items()}
         messages[sender] = PeerMessage(state)
-    functions = {
-        requests[sender].steps[-1].function for sender in n_receivers
-    }  # exactly one
+    # exactly one
+    functions = {requests[sender].steps[-1].function for sender in n_receivers}
     for function in functions:
         for to, senders in routes.items():
             members[to].receive(function, {sender: messages[sender] for sender in senders})

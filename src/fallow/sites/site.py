@@ -383,9 +383,7 @@ class LocalSite:
         sent = _tensors(step)
         if request.owner == "query" and sent:
             sent = self._deploy(sent)
-        elif (
-            request.owner == "query"
-        ):  # the site received the global model before the query
+        elif request.owner == "query":  # the site received the global model before
             sent = self.memory.get("global", {})
         start, teacher = self._find_start(training_config, sent, streams)
 

@@ -90,10 +90,7 @@ class Database:
             raise self._words.unwritable(str(error)) from error
         except sqlite3.IntegrityError:
             raise
-        except (
-            sqlite3.DatabaseError,
-            UnicodeDecodeError,
-        ) as error:  # a corrupt schema raises the latter
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # of a corrupt schema
             raise self._words.damaged(str(error)) from error
 
     def teach(self, name: str, function: Callable[..., Any]) -> None:

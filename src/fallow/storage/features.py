@@ -276,9 +276,8 @@ class _Keeping:
     def _find_earlier(self) -> Path | None:
         """Return the folder with features of the largest number of first examples, or None."""
         sizes = dict(self._sizes())
-        digests: dict[
-            int, str
-        ] = {}  # hash of the first n examples; several folders may have the same n
+        # hash of the first n examples; several folders may have the same n
+        digests: dict[int, str] = {}
         earlier = []
         for path, n in sizes.items():
             if n >= len(self.x):

@@ -266,9 +266,8 @@ class Backward:
         length = torch.linalg.vector_norm(normal)
         rho = -torch.copysign(length, normal[last])
         normal[last] -= rho
-        reflected = (
-            self.q2[:, : self.columns] @ normal * (2 / normal.square().sum())
-        )  # (s,)
+        # (s,)
+        reflected = self.q2[:, : self.columns] @ normal * (2 / normal.square().sum())
         step = (self.q2[:, last] - reflected * normal[last]) / rho
         self.q2[:, :last].addr_(reflected, normal[:last], alpha=-1)
         self.r_m_phi.addr_(step, self.r_m_phi[j].clone(), alpha=-1)

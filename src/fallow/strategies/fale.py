@@ -390,9 +390,8 @@ class FALE:
             counts = sum_of_all(ask, self.arrivals, low=low, high=high, **common)[
                 "arrivals"
             ]
-            reached = below + counts.cumsum(
-                0
-            )  # (BINS,) examples drawn by the end of each bin
+            # (BINS,) examples drawn by the end of each bin
+            reached = below + counts.cumsum(0)
             at = find_bin(reached, n)
             if at > 0:
                 below = int(reached[at - 1])

@@ -71,9 +71,8 @@ def order_by_neighbors(x: Tensor, unit: Tensor, split: Split = "direction") -> T
         x = narrow(x, unit)
         unit = torch.ones(WIDE)
     find_places = {"direction": places_along_direction, "column": places_along_column}
-    parts = torch.arange(len(x))[
-        None
-    ]  # (parts, most): rows, and -1 behind a part with one less
+    # (parts, most): rows, and -1 behind a part with one less
+    parts = torch.arange(len(x))[None]
     while parts.shape[1] > LEAF:
         places = places_of(x, parts, partial(find_places[split], unit=unit))
         parts = parts.gather(1, places.argsort(dim=1, stable=True))

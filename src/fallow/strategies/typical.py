@@ -137,9 +137,8 @@ class Typical:
         order = order_clusters(
             outcome["rows"], outcome["labels"], outcome["holders"], bought
         )
-        labels = outcome["labels"][
-            order
-        ].round()  # (K,); masked sums are integers up to rounding
+        # (K,); masked sums are integers up to rounding
+        labels = outcome["labels"][order].round()
         ask.keep(self.group, to=label_counts(budget), centers=centers[order])
 
         # in each turn, the site with the most typical example of a cluster labels it
@@ -234,9 +233,8 @@ class Typical:
         score = crowds.score
         far = crowds.far
         order = shuffle_equal(far, view.stream("ties"))
-        order = order[
-            far[order].argsort(stable=True)
-        ]  # two examples alone in a cluster are equally typical
+        # two examples alone in a cluster are equally typical
+        order = order[far[order].argsort(stable=True)]
         order = order[score[order].nan_to_num(-1.0).argsort(descending=True, stable=True)]
         return {"cluster": cluster, "score": score, "order": order, "n": torch.tensor(n)}
 
@@ -300,9 +298,8 @@ class Typical:
         labels = torch.repeat_interleave(torch.arange(len(covered)), covered.long())
         at = torch.cat([cluster[left], labels])
         rank = torch.empty(len(order))
-        rank[order] = (
-            torch.arange(len(order)).flip(0).float()
-        )  # the best example has the highest rank
+        # the best example has the highest rank
+        rank[order] = torch.arange(len(order)).flip(0).float()
         more = left[cover(at, rank[left], n - len(first))]
         last = (cluster < 0).nonzero().squeeze(1)
         rows = torch.cat([first, more, last])[:n]

@@ -390,9 +390,8 @@ def reach(prefix: Tensor, need: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]
     (tensor([1]), tensor([2.]))
     """
     base = counts.shape[1]
-    at_least = (
-        counts.flip(1).cumsum(1).flip(1)
-    )  # (K, BASE) examples with this digit or a higher one
+    # (K, BASE) examples with this digit or a higher one
+    at_least = counts.flip(1).cumsum(1).flip(1)
     is_enough = at_least >= need[:, None]
     digit = (is_enough * torch.arange(base)).amax(1)  # also 0 if all of them are too few
     higher = torch.cat([at_least, torch.zeros_like(need)[:, None]], 1)

@@ -85,9 +85,8 @@ class Typicality:
     def select(self, view: View, n: int) -> SelectedExamples:
         pool = view.embed(self.model)
         is_whole = pool.isfinite().all(1)
-        level = torch.zeros(len(pool)).masked_fill(
-            ~is_whole, torch.nan
-        )  # NaN is ranked last
+        # NaN is ranked last
+        level = torch.zeros(len(pool)).masked_fill(~is_whole, torch.nan)
         mixed = rank_rows(level, view.stream("ties"))
         good = mixed[is_whole[mixed]]
         x = torch.cat([pool[good], self.read_labeled(view)])

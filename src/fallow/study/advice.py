@@ -372,12 +372,15 @@ def advise(
     for task, gain in by_strategy.get(best, {}).items():
         if task in usual:
             ahead[task] = gain - usual[task]
+    strategy = rules.usual
     is_known = False
     if len(ahead) > 1:
         mean, half = weigh_tasks(ahead, weights)
         is_known = half is not None and mean > half
+    if is_known:
+        strategy = best
     advice = Advice(
-        strategy=best if is_known else rules.usual,
+        strategy=strategy,
         trainer=rules.trainer,
         is_known=is_known,
         expected=tuple(expected),

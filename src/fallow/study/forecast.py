@@ -155,13 +155,14 @@ class Forecast:
 
     def result(self, more: float = MORE, target: float | None = None) -> ForecastResult:
         """Return the forecast for ``more`` labels and a target score."""
+        reach = None if target is None else self.reach(target)
         return ForecastResult(
             strategy=self.strategy,
             by=self.by,
             labels=tuple(point.labels for point in self.points),
             sentences=self.sentences(more, target),
             gain=self.gain(more),
-            reach=None if target is None else self.reach(target),
+            reach=reach,
         )
 
     def _describe_gain(self, gain: Gain) -> str:

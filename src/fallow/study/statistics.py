@@ -160,9 +160,8 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
         return 1.0
     from scipy import stats as sp  # takes a second, as above
 
-    ranks = np.rint(2 * sp.rankdata(np.abs(d))).astype(
-        np.int64
-    )  # mean ranks end in .0 or .5
+    # mean ranks end in .0 or .5
+    ranks = np.rint(2 * sp.rankdata(np.abs(d))).astype(np.int64)
     chance = _rank_sums(ranks)
     observed = int(ranks[d > 0].sum())
     tail = min(chance[: observed + 1].sum(), chance[observed:].sum())

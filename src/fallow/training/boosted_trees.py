@@ -545,9 +545,8 @@ def choose_splits(sums: Tensor, totals: Tensor, penalty: float, least: float) ->
     (2, trees, nodes).
     """
     _, trees, nodes, _, size = sums.shape
-    below = sums.cumsum(-1)[..., :-1].flatten(
-        3
-    )  # (2, trees, nodes, d (B - 1)) of first children
+    # (2, trees, nodes, d (B - 1)) of first children
+    below = sums.cumsum(-1)[..., :-1].flatten(3)
     whole = totals[..., None]
     above = whole - below
     worth = score(whole, penalty)

@@ -119,9 +119,8 @@ def loss(logits: Tensor, y: Tensor, share: Tensor, annealed: float) -> Tensor:
     logit_label = logits.gather(-1, label).squeeze(-1)
     strength = a.sum(-1)
 
-    fit = (2 - share) * (
-        strength.digamma() - a_label.digamma()
-    )  # larger weights for rare classes
+    # larger weights for rare classes
+    fit = (2 - share) * (strength.digamma() - a_label.digamma())
     wrong = from_uniform(a.scatter(-1, label, 1.0))  # the evidence for other classes
     # the logit instead of α, whose gradient vanishes if the evidence is 0
     right = -logits.shape[-1] / strength.detach() * logit_label

@@ -145,15 +145,13 @@ class Robust(StepTraining):
         learned = [reply for reply in sent if rows_of(reply) > 0]
         if not learned:
             return before
-        models = {
-            name: stack_replies(learned, name) for name in before
-        }  # (m, d) and (m, s)
+        # (m, d) and (m, s)
+        models = {name: stack_replies(learned, name) for name in before}
 
         drop = len(learned)  # all: the median, also of statistics with clipped updates
         if self.rule == "trimmed":
-            drop = math.ceil(
-                self.trim * len(learned) - 1e-9
-            )  # number of sites at either end
+            # number of sites at either end
+            drop = math.ceil(self.trim * len(learned) - 1e-9)
         mean = {name: trimmed_mean(values, drop) for name, values in models.items()}
 
         if self.rule == "clipped":

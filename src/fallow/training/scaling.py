@@ -185,9 +185,8 @@ class Scaling:
     )
     def spread(self, view: View, mean: Tensor, fill: Tensor | None = None) -> Values:
         squares = torch.zeros_like(mean)
-        varies = torch.zeros_like(
-            mean
-        )  # number of examples that differ from the mean of a column
+        # number of examples that differ from the mean of a column
+        varies = torch.zeros_like(mean)
         for rows in blocks(view):
             away = filled(rows, fill) - mean
             squares += away.square().sum(0)

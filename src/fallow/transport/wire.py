@@ -108,9 +108,8 @@ def _read_masked(fields: Tree) -> Masked:
 
 
 def _read_training_config(fields: Tree) -> TrainingConfig:
-    TrainingConfig.from_dict(
-        fields
-    )  # rejects unknown fields; the adapter validates the types
+    # rejects unknown fields; the adapter validates the types
+    TrainingConfig.from_dict(fields)
     training_config: TrainingConfig = _adapter().validate_json(
         json.dumps(fields), strict=True
     )

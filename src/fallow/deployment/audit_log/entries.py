@@ -6,7 +6,7 @@ by its annotator and time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,12 +176,11 @@ def read_coordinator_audit_log(folder: CoordinatorFolder) -> AuditLog:
     )
 
 
-def _list_decisions(folder: Path, agreement: Agreement) -> list[Entry]:
-    """Return the entries about sites that were left out or removed."""
+def _list_decisions(folder: Path, agreement: Agreement) -> Iterator[Entry]:
+    """Yield the entries about sites that were left out or removed."""
     path = StudyRun(str(agreement.config.strategy), agreement.seed).folder(folder)
     if not (path / "event_log.sqlite").exists():
-        return []
-    entries: list[Entry] = []
+        return
     with closing(EventLog(path / "event_log.sqlite", is_durable=True)) as event_log:
         run = event_log.read_note("run") or ""
         for absence in load_absences(event_log):
@@ -190,14 +189,13 @@ def _list_decisions(folder: Path, agreement: Agreement) -> list[Entry]:
             entry["party"] = absence.site
             entry["run"] = run
             entry["exchange"] = str(absence.key)
-            entries.append(entry)
+            yield entry
         for site, since in load_left(event_log).items():
             entry = _empty("left out")
             entry["time"] = since
             entry["party"] = site
             entry["run"] = run
-            entries.append(entry)
-    return entries
+            yield entry
 
 
 def _time_of(entry: Entry) -> str:

@@ -42,7 +42,8 @@ def find_text(text: str) -> str:
 def find_count_text(one: str, many: str, n: int) -> str:
     """Return the text for one or for many. In French, zero is singular."""
     is_one = n == 1 or (n == 0 and LANGUAGE.get() == "fr")
-    return find_text(one if is_one else many)
+    text = one if is_one else many
+    return find_text(text)
 
 
 def translate(text: str, **values: object) -> str:

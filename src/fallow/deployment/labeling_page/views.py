@@ -457,8 +457,10 @@ class Views:
     def _list_labels(self, own: LabelAnswer | None) -> Context:
         """Return the number, name, key and chosen digit of each of several labels."""
         names = self.queue.schema.labels
-        numbers = torch.tensor(0 if own is None or own.value is None else int(own.value))
-        digits = read_digits(numbers, len(names)).tolist()
+        number = 0
+        if own is not None and own.value is not None:
+            number = int(own.value)
+        digits = read_digits(torch.tensor(number), len(names)).tolist()
         keys = texts.hot_keys(names)
         return {
             "labels": list(zip(range(len(names)), names, keys, digits, strict=True)),
@@ -513,9 +515,8 @@ class Views:
         label = ""
         for answer in self.queue.ledger.history(row):
             if answer.annotator == annotator:
-                label = self.queue.label(
-                    answer.value, answer.reason
-                )  # the last label counts
+                # the last label counts
+                label = self.queue.label(answer.value, answer.reason)
         sentence = translate(NOTICES[outcome], id=ids[row], label=label)
         return Notice(sentence, is_quiet=outcome in QUIET)
 

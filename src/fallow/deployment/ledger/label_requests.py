@@ -182,9 +182,8 @@ def load_predicted_labels(tables: Tables) -> list[PredictedLabel]:
     )
     sheets = Counter((name, at) for _, name, _, at, kind, _ in lines if kind == "confirmed")
     latest: dict[str, datetime] = {}  # time of the annotator's previous label
-    pauses: dict[
-        tuple[str, str], float | None
-    ] = {}  # a sheet has one pause for all its labels
+    # a sheet has one pause for all its labels
+    pauses: dict[tuple[str, str], float | None] = {}
     labels: dict[tuple[int, str], PredictedLabel] = {}
     for task, annotator, value, at, kind, reasons in lines:
         is_confirmed = kind == "confirmed"
@@ -196,13 +195,14 @@ def load_predicted_labels(tables: Tables) -> list[PredictedLabel]:
         why: Reasons = json.loads(reasons)
         if value is None or "predicted" not in why or (task, annotator) in labels:
             continue
-        n_labels = sheets[annotator, at] if is_confirmed else 1
+        if pause is not None and is_confirmed:
+            pause /= sheets[annotator, at]
         labels[task, annotator] = PredictedLabel(
             value,
             why["predicted"],
             is_guided="likeliest" in why,
             is_confirmed=is_confirmed,
-            seconds=None if pause is None else pause / n_labels,
+            seconds=pause,
         )
     return list(labels.values())
 

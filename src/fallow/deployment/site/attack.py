@@ -217,8 +217,9 @@ def _attack(
             phases.append(Phase(aggregates, rows, values))
     if not phases:
         raise ValueError(f"site {site.id} has sent no sum of labeled examples yet")
+    encoder = built.encoder if units.fixed is None else None
     features = differentiate(
-        None if units.fixed is not None else built.encoder,
+        encoder,
         fitted,
         site.memory.get("features"),
         tuple(site.x.shape[1:]),

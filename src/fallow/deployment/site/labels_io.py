@@ -321,9 +321,8 @@ def _parse_file(
         except ValueError as error:
             parsed.refused.append(f"{location}: {error}")
             continue
-        name = (
-            plain(cells["annotator"], LONGEST_NAME) or annotator
-        )  # untrusted text that is displayed
+        # untrusted text that is displayed
+        name = plain(cells["annotator"], LONGEST_NAME) or annotator
         if name not in annotators:
             name = spellings.setdefault(name.casefold(), name)
         line = _Line(

@@ -367,9 +367,8 @@ class SiteLimits:
             "query",
             "draw",
         ):
-            return (
-                InstructionNotes()
-            )  # a part of the cycle's budget, which does not imply the total number of rows
+            # a part of the cycle's budget, which does not imply the total number of rows
+            return InstructionNotes()
         is_of_all = budget.is_shared and position.cycle >= 0
         if limit is None and (asked < pool or is_of_all):
             # a number capped by the site's rows does not imply the total number of rows

@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from fallow.core.client import GROUPS, Group
 from fallow.data.facts import DataFacts
+from fallow.deployment.annotator_statistics import AnnotatorAgreement, PredictionUse
 from fallow.deployment.building import build_study
 from fallow.deployment.ledger.instructions import SentReplies, sum_replies
 from fallow.deployment.site.agreement_text import Disclosed, list_disclosures
@@ -37,38 +38,6 @@ class CountedLabels(TypedDict):
     conflicts: Annotated[Count, Field(description="examples on which annotators disagree")]
     open: Annotated[Count, Field(description="open labeling tasks")]
     deadline: Annotated[Moment | None, Field(description="when open labeling tasks expire")]
-
-
-@with_config(STRICT)
-class MeasuredAgreement(TypedDict):
-    """Agreement of the annotators over all runs, before adjudication."""
-
-    examples: Annotated[Count, Field(description="examples with several annotations")]
-    alpha: Annotated[float | None, Field(description="Krippendorff's alpha, or null")]
-
-
-@with_config(STRICT)
-class UsedPredictions(TypedDict):
-    """Use of predictions by the annotators over all runs, before adjudication."""
-
-    blind: Annotated[Count, Field(description="labels given without a prediction")]
-    blind_agreed: Annotated[Count, Field(description="those that equal the prediction")]
-    chosen: Annotated[
-        Count, Field(description="labels given one by one beside predictions")
-    ]
-    chosen_agreed: Annotated[
-        Count, Field(description="those that equal the likeliest class")
-    ]
-    confirmed: Annotated[Count, Field(description="predictions confirmed on sheets")]
-    again: Annotated[Count, Field(description="confirmed labels that were given again")]
-    again_agreed: Annotated[Count, Field(description="those that are equal")]
-
-    single_seconds: Annotated[
-        float | None, Field(description="median seconds per label, one by one, or null")
-    ]
-    sheet_seconds: Annotated[
-        float | None, Field(description="median seconds per label on sheets, or null")
-    ]
 
 
 @with_config(STRICT)
@@ -107,10 +76,10 @@ class SiteProgress(TypedDict):
         CountedLabels, Field(description="labeling progress in the newest cycle")
     ]
     agreement: Annotated[
-        MeasuredAgreement, Field(description="agreement of the annotators")
+        AnnotatorAgreement, Field(description="agreement of the annotators")
     ]
     predictions: Annotated[
-        UsedPredictions, Field(description="labels given beside predictions and without")
+        PredictionUse, Field(description="labels given beside predictions and without")
     ]
     none_of_these: Annotated[
         Count, Field(description="examples that no class fits, over all runs")
@@ -177,8 +146,8 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
             "since": process.since,
             "problem": process.problem,
             "labels": cast(CountedLabels, {**asdict(progress), "deadline": until}),
-            "agreement": cast(MeasuredAgreement, asdict(ledger.measure_agreement())),
-            "predictions": cast(UsedPredictions, asdict(ledger.measure_predictions())),
+            "agreement": ledger.measure_agreement(),
+            "predictions": ledger.measure_predictions(),
             "none_of_these": none,
             "decided": decided,
             "asked": ledger.requests.asked,

@@ -72,9 +72,8 @@ def begin_search(view: View, candidates: int, room: int, turn: int, rounds: int)
     gen = view.stream(f"ggc coins {turn}")
     coins = torch.rand(candidates, dtype=torch.float64, generator=gen)
     past = None
-    if (
-        turn >= 2 and "search" in view.memory
-    ):  # turn 0 is preprocessing, 1 the first selection
+    # turn 0 is preprocessing, 1 the first selection
+    if turn >= 2 and "search" in view.memory:
         past = remember_gains(load_search(view), candidates, rounds)
     return begin(own_model(view), order, coins, room, past)
 
@@ -289,9 +288,8 @@ class DPFL(StepTraining):
     # -- server side ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
-        if (
-            ask.round == 0 and "omega" in state
-        ):  # a cycle that continues from the last averages
+        # a cycle that continues from the last averages
+        if ask.round == 0 and "omega" in state:
             state = self.resume(state, ask)
         elif ask.round == 0:
             state = self.prepare(state, ask)
@@ -359,9 +357,8 @@ class DPFL(StepTraining):
             ask, self.functions, state["omega"], self.limits(ask), turn=t + 1
         )
         if self.graph == "ggc":
-            ask.keep(
-                self.average, of="search"
-            )  # X is already available: no model is sent again
+            # X is already available: no model is sent again
+            ask.keep(self.average, of="search")
             return match
         control = self.control_graph(match["graph"], reach, ask, t)
         return {**match, **self.mix(ask, control)}
@@ -479,9 +476,8 @@ class DPFL(StepTraining):
         if not is_second_pass:
             g = greedy.add(g, peers)
         if is_second_pass or len(peers) == candidates:  # there may be a single batch
-            visits = g.order[
-                g.at : g.at + len(peers)
-            ]  # positions of the models of this batch
+            # positions of the models of this batch
+            visits = g.order[g.at : g.at + len(peers)]
             ranks = visits.argsort().argsort()  # of each visit among the available names
             batch = [peers[i] for i in ranks]
             earned = reward(view, by_row=self.gate > 0)

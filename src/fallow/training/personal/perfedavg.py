@@ -177,9 +177,8 @@ def pair(b: Batch) -> tuple[Batch, Batch]:
     again = every_other(b, first=0, end=rows - rows % 2)  # as many examples as in the rest
 
     is_empty = two.weight.sum(-1, keepdim=True) == 0  # (..., 1)
-    one_each = is_empty.shape + (1,) * (
-        b.x.ndim - b.y.ndim
-    )  # for examples (..., b, *shape)
+    # for examples (..., b, *shape)
+    one_each = is_empty.shape + (1,) * (b.x.ndim - b.y.ndim)
     x = torch.where(is_empty.view(one_each), again.x, two.x)
     y = torch.where(is_empty, again.y, two.y)
     weight = torch.where(is_empty, again.weight, two.weight)

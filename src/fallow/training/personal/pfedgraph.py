@@ -254,9 +254,8 @@ def simplex(v: Tensor) -> Tensor:
     >>> simplex(torch.tensor([0.5, 1.0, -1.0]))
     tensor([0.2500, 0.7500, 0.0000])
     """
-    v = v - v.amax(
-        -1, keepdim=True
-    )  # a shift does not change the result and avoids large numbers
+    # a shift does not change the result and avoids large numbers
+    v = v - v.amax(-1, keepdim=True)
     u = v.sort(descending=True).values
     # if the k largest are positive, each is reduced by over[k - 1]
     over = (u.cumsum(-1) - 1) / torch.arange(1, v.shape[-1] + 1)

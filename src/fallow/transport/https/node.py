@@ -91,9 +91,8 @@ class Conversation:
         self._at_work = NONE  # hash of the last accepted message
         self._next: bytes | None = None
         self._is_next = asyncio.Event()
-        self._is_lost = (
-            asyncio.Event()
-        )  # a reply was lost, so its message is requested again
+        # a reply was lost, so its message is requested again
+        self._is_lost = asyncio.Event()
 
     def stop(self) -> None:
         """Stop, from any thread."""

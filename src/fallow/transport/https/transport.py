@@ -170,9 +170,8 @@ class HttpsTransport:
             await self._stopped.wait()
             # close connections that were just accepted, which the server loses
             for listener in server.sockets:
-                with suppress(
-                    NotImplementedError
-                ):  # the event loop of this system does not support readers
+                # the event loop of this system does not support readers
+                with suppress(NotImplementedError):
                     loop.remove_reader(listener.fileno())
             await connections.close()
             server.close()
