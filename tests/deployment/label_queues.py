@@ -79,7 +79,14 @@ def make_queue(
     rule: Rule = "majority",
 ) -> LabelQueue:
     """Return a queue whose newest cycle, number 0, asks for these rows in this order."""
-    ledger = Ledger(folder / "ledger.sqlite", "cleveland", len(schema.classes), limit, rule)
+    ledger = Ledger(
+        folder / "ledger.sqlite",
+        "cleveland",
+        schema.n_answers,
+        limit,
+        rule,
+        labels=schema.labels,
+    )
     ledger.instructions.begin(RUN)
     if asked:
         ask(ledger, asked, answers=answers)

@@ -8,15 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from fallow.core.multilabel import read_answers, write_answers
 from fallow.core.streams import stream
 from fallow.data import Dataset
-from fallow.deployment.answer_plan import AnswerPlan
+from fallow.deployment.answer_plan import AnswerPlan, Rule
+from fallow.deployment.labeling_page import LabelQueue
 from fallow.deployment.labeling_page.forms import value_of
 from fallow.deployment.labeling_page.languages import Mistake
+from fallow.deployment.ledger.labeling_tasks import LabelAnswer, decide_state
 from fallow.deployment.schema import Schema, schema_of
 from fallow.deployment.site.labels_io import list_labels
 from fallow.deployment.site.rows import read_rows
@@ -27,7 +30,7 @@ from fallow.privacy.settings import Privacy
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
-from tests.deployment.label_queues import HEART, enter, make_queue
+from tests.deployment.label_queues import HEART, close, enter, make_queue
 from tests.deployment.simulations import NAMES, Federation, federation, rows, schema_for
 from tests.deployment.test_closed_form_killed import check
 
@@ -247,3 +250,104 @@ def test_a_site_that_is_killed_at_each_step_ends_with_the_same_bits(tmp_path: Pa
     config = replace(CONFIG, encoder=Spec("fourier", {"features": 8}))
     deaths = check(tmp_path, ("0/train/0/", "0/query/0"), config, findings())
     assert sum(deaths.values()) >= 5
+
+
+# -- annotators disagree on a label ---------------------------------------------------------------
+
+BOTH, FIRST, NEITHER = 4.0, 1.0, 0.0  # oedema and effusion, oedema alone
+FIRST_ONLY = 7.0  # oedema, and effusion unknown
+SECOND_ONLY = 5.0  # effusion, and oedema unknown
+DECISIONS: list[tuple[list[float | None], Rule, tuple[str, float | None]]] = [
+    ([BOTH, BOTH], "majority", ("answered", BOTH)),
+    ([BOTH, FIRST], "majority", ("conflict", None)),
+    ([BOTH, FIRST], "first", ("answered", BOTH)),
+    ([BOTH, FIRST, SECOND_ONLY], "majority", ("answered", BOTH)),
+    ([NEITHER, FIRST, BOTH], "majority", ("answered", FIRST)),
+    ([FIRST_ONLY, SECOND_ONLY], "majority", ("answered", BOTH)),
+    ([FIRST_ONLY, FIRST_ONLY], "majority", ("answered", FIRST_ONLY)),
+    ([FIRST_ONLY, BOTH], "first", ("answered", BOTH)),
+    ([BOTH, None], "majority", ("conflict", None)),
+    ([None, None, BOTH], "majority", ("declined", None)),
+    ([None, BOTH, BOTH], "majority", ("answered", BOTH)),
+    ([None, BOTH, BOTH], "first", ("declined", None)),
+    ([BOTH, None], "first", ("answered", BOTH)),
+]
+
+
+@pytest.mark.parametrize(("values", "rule", "expected"), DECISIONS)
+def test_each_label_is_decided_by_itself(
+    values: list[float | None], rule: Rule, expected: tuple[str, float | None]
+) -> None:
+    answers = [LabelAnswer(f"ann-{at}", value, "") for at, value in enumerate(values)]
+    assert decide_state(answers, len(answers), rule, len(LABELS)) == expected
+
+
+def test_a_second_opinion_that_was_not_planned_is_a_conflict_only_on_known_answers() -> (
+    None
+):
+    first = LabelAnswer("ann", FIRST_ONLY, "")
+    for value, expected in ((BOTH, ("answered", BOTH)), (NEITHER, ("conflict", None))):
+        answers = [first, LabelAnswer("bob", value, "")]
+        assert decide_state(answers, 1, n_labels=2) == expected
+    decided = [LabelAnswer("cy", BOTH, "", "resolved"), LabelAnswer("bob", FIRST, "")]
+    assert decide_state(decided, 3, n_labels=2) == ("conflict", None)
+
+
+def read_by_two(folder: Path) -> LabelQueue:
+    """Return a queue of two labels of which two annotators read each example."""
+    schema = replace(HEART, task="multilabel", classes=(), labels=LABELS)
+    return make_queue(folder, schema=schema, asked=tuple(range(12)), answers=2)
+
+
+def test_agreement_is_that_of_each_label(tmp_path: Path) -> None:
+    krippendorff = pytest.importorskip("krippendorff")
+    queue = read_by_two(tmp_path)
+    draw = np.random.default_rng(5)
+    answers = draw.choice([0.0, 1.0, np.nan], (2, 12, 2), p=(0.4, 0.5, 0.1))
+    answers[:, :, 0] = np.where(draw.random((2, 12)) < 0.8, answers[:1, :, 0], 1.0)
+    numbers = write_answers(torch.from_numpy(answers).flatten(0, 1)).view(2, 12).tolist()
+    for row in range(12):
+        for name, value in zip(
+            ("Ann", "Bo"), (numbers[0][row], numbers[1][row]), strict=True
+        ):
+            if value >= 0:
+                queue.ledger.answer(row, value, name)
+    agreement = queue.ledger.measure_agreement()
+    expected = {
+        label: krippendorff.alpha(answers[:, :, at], level_of_measurement="nominal")
+        for at, label in enumerate(LABELS)
+    }
+    assert agreement.by_label == pytest.approx(expected, abs=1e-10)
+    assert agreement.alpha == pytest.approx(sum(expected.values()) / 2)
+    has_both = (~np.isnan(answers)).all(0).any(1)
+    assert agreement.examples == has_both.sum()
+    (sentence,) = agreement.describe()
+    assert f"oedema {expected['oedema']:.2f}" in sentence
+    text = enter(queue).get("/conflicts")
+    assert f"oedema {expected['oedema']:.2f}, effusion {expected['effusion']:.2f}" in text
+
+
+def test_a_conflict_is_decided_for_the_labels_that_differ(tmp_path: Path) -> None:
+    queue = read_by_two(tmp_path)
+    queue.ledger.answer(3, BOTH, "Ann")
+    queue.ledger.answer(3, FIRST, "Bo")
+    queue.ledger.answer(4, FIRST_ONLY, "Ann")
+    queue.ledger.answer(4, SECOND_ONLY, "Bo")
+    task = queue.task(4)
+    assert task is not None and (task.state, task.value) == ("answered", BOTH)
+    browser = enter(queue)
+    text = browser.get("/conflicts")
+    assert "oedema no yes unknown effusion annotators disagree no yes unknown" in text
+    html = browser.shown.text
+    assert 'name="answer-0" value="1" checked required' in html
+    assert not re.search(r'name="answer-1" value="\d" checked', html)
+    assert "the form has no field 'answer-1'" in browser.send(
+        "/resolve", **{"answer-0": "1"}
+    )
+    browser.get("/conflicts")
+    decided = browser.send("/resolve", **{"answer-0": "1", "answer-1": "0"})
+    assert "Decided: “oedema=1;effusion=0” for example “patient-3”" in decided
+    assert queue.ledger.count("conflict") == 0
+    close(queue.ledger)
+    labels = {one.row: one.value for one in queue.ledger.store.load_labels("cleveland")}
+    assert labels == {3: FIRST, 4: BOTH}

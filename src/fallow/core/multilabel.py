@@ -6,6 +6,8 @@ ledgers and oracles like a class ID.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -72,6 +74,15 @@ def read_digits(numbers: Tensor, n_labels: int) -> Tensor:
     """
     powers = _powers(n_labels, numbers.device)
     return torch.div(numbers.long()[..., None], powers, rounding_mode="floor") % BASE
+
+
+def join_digits(digits: Sequence[int]) -> int:
+    """Return the number of the digits of one example, of which one at least is not unknown.
+
+    >>> join_digits([1, 0]), join_digits([0, 2])
+    (1, 6)
+    """
+    return sum(digit * BASE**at for at, digit in enumerate(digits))
 
 
 def _powers(n_labels: int, device: torch.device) -> Tensor:

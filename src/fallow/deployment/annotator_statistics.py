@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
 from typing import Annotated, NamedTuple, TypeVar, final
@@ -13,6 +13,7 @@ import torch
 from pydantic import Field, with_config
 from torch import Tensor
 
+from fallow.core.multilabel import UNKNOWN, read_digits
 from fallow.core.wording import count_noun
 from fallow.storage.validation import STRICT, Count
 
@@ -110,12 +111,18 @@ MIN_EXAMPLES = 10
 class AnnotatorAgreement:
     """Agreement of the annotators over all runs of a site, before adjudication.
 
-    "Cannot tell" is not an annotation. Krippendorff's alpha is nominal for classes and interval for
-    numbers, and None if all annotations are equal.
+    "Cannot tell" and an unknown answer to one of several labels are not annotations. Krippendorff's
+    alpha is nominal for classes and interval for numbers, and None if all annotations are equal.
     """
 
     examples: Annotated[Count, Field(description="examples with several annotations")]
-    alpha: Annotated[float | None, Field(description="Krippendorff's alpha, or null")]
+    alpha: Annotated[
+        float | None,
+        Field(description="Krippendorff's alpha, over several labels the mean, or null"),
+    ]
+    by_label: Annotated[
+        Mapping[str, float | None], Field(description="alpha of each of several labels")
+    ] = field(default_factory=dict)
 
     def describe(self) -> list[str]:
         """Return a sentence, or nothing without several annotations."""
@@ -125,7 +132,16 @@ class AnnotatorAgreement:
         measured = "no coefficient, because all labels are equal"
         if self.alpha is not None:
             measured = f"Krippendorff's alpha {self.alpha:.2f}"
+        if self.by_label:
+            measured += f" on average of labels ({', '.join(self._list_labels())})"
         return [f"Agreement of annotators on {size}: {measured}."]
+
+    def _list_labels(self) -> list[str]:
+        """Return the name and alpha of each label that has one, the smallest first."""
+        known = {name: alpha for name, alpha in self.by_label.items() if alpha is not None}
+        return [
+            f"{name} {known[name]:.2f}" for name in sorted(known, key=known.__getitem__)
+        ]
 
 
 def measure_agreement(
@@ -134,14 +150,47 @@ def measure_agreement(
     """Return the agreement of annotators, of numbers if ``is_interval`` and else of classes.
 
     >>> labels = [Annotation(0, "ann", 1), Annotation(0, "bob", 1), Annotation(1, "ann", 0)]
-    >>> measure_agreement([*labels, Annotation(1, "bob", 0)], is_interval=False)
-    AnnotatorAgreement(examples=2, alpha=1.0)
+    >>> measure_agreement([*labels, Annotation(1, "bob", 0)], is_interval=False).alpha
+    1.0
     """
-    times = Counter(label.task for label in annotations)
-    several = [label for label in annotations if times[label.task] > 1]
+    several = _list_several(annotations)
     tasks = _number(label.task for label in several)
     alpha = krippendorff_alpha(several, is_interval=is_interval)
     return AnnotatorAgreement(len(tasks), alpha)
+
+
+def measure_agreement_of_labels(
+    annotations: Sequence[Annotation], labels: Sequence[str]
+) -> AnnotatorAgreement:
+    """Return the agreement of annotators on several labels of each example.
+
+    >>> ann, bob = Annotation(0, "ann", 1), Annotation(0, "bob", 4)  # oedema, and both
+    >>> others = [ann._replace(task=1, value=0), bob._replace(task=1, value=6)]
+    >>> measure_agreement_of_labels([ann, bob, *others], ["oedema", "effusion"])
+    AnnotatorAgreement(examples=2, alpha=0.5, by_label={'oedema': 1.0, 'effusion': 0.0})
+    """
+    numbers = torch.tensor([annotation.value for annotation in annotations])
+    digits = read_digits(numbers, len(labels)).tolist()
+    tasks: set[int] = set()
+    by_label: dict[str, float | None] = {}
+    for at, label in enumerate(labels):
+        known = [
+            annotation._replace(value=float(own[at]))
+            for annotation, own in zip(annotations, digits, strict=True)
+            if own[at] != UNKNOWN
+        ]
+        several = _list_several(known)
+        tasks |= {annotation.task for annotation in several}
+        by_label[label] = krippendorff_alpha(several, is_interval=False)
+    alphas = [alpha for alpha in by_label.values() if alpha is not None]
+    mean = sum(alphas) / len(alphas) if alphas else None
+    return AnnotatorAgreement(len(tasks), mean, by_label)
+
+
+def _list_several(annotations: Sequence[Annotation]) -> list[Annotation]:
+    """Return the annotations of tasks that have several."""
+    times = Counter(label.task for label in annotations)
+    return [label for label in annotations if times[label.task] > 1]
 
 
 def krippendorff_alpha(

@@ -232,13 +232,24 @@ def describe_agreement(agreement: AnnotatorAgreement) -> str:
         measured = translate("no coefficient, because all labels are equal")
     else:
         name = translate("Krippendorff's alpha")
-        measured = f"{name} {localize(f'{agreement.alpha:.2f}')}"
+        measured = f"{name} {_format_alpha(agreement.alpha)}"
+    by_label = [
+        f"{label} {_format_alpha(alpha)}"
+        for label, alpha in agreement.by_label.items()
+        if alpha is not None
+    ]
+    if by_label:
+        measured += f" ({', '.join(by_label)})"
     text = find_count_text(
         "Agreement of annotators on %(n)s example: %(values)s.",
         "Agreement of annotators on %(n)s examples: %(values)s.",
         n,
     )
     return text % {"n": n, "values": measured}
+
+
+def _format_alpha(alpha: float) -> str:
+    return localize(f"{alpha:.2f}")
 
 
 def describe_confirmed(n: int, label: str) -> str:

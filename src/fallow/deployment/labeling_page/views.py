@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict, final
 from urllib.parse import quote
 
-import torch
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fallow.core.multilabel import read_digits
 from fallow.data.facts import summarize_data
 from fallow.deployment.labeling_page import texts
 from fallow.deployment.labeling_page.forms import WITHOUT, YES, whole_number, write_number
@@ -35,7 +33,11 @@ from fallow.deployment.labeling_page.languages import (
     translate,
 )
 from fallow.deployment.labeling_page.pictures import SMALL, sizes
-from fallow.deployment.ledger.labeling_tasks import LabelAnswer, LabelingTask
+from fallow.deployment.ledger.labeling_tasks import (
+    LabelAnswer,
+    LabelingTask,
+    find_digits,
+)
 from fallow.deployment.site.rows import ReadableRow
 from fallow.deployment.site.settings import LANGUAGES
 
@@ -246,7 +248,7 @@ class Views:
             history=history,
             similar=self._similar(asked.row),
             **self._keys(),
-            **self._list_labels(own),
+            **self._list_labels([own.value if own else None]),
             likeliest=self._likeliest(asked),
             **self._guess(asked.row, is_shown=shows_guess, is_hidden=is_hidden),
             **self._row(asked.row),
@@ -281,7 +283,10 @@ class Views:
         conflicts: list[Context] = []
         for asked in self.queue.ledger.tasks(state="conflict"):
             details: Context = {"asked": asked, "seen": encode_answers(asked)}
-            conflicts.append(details | self._distinct_answers(asked) | self._row(asked.row))
+            details |= self._distinct_answers(asked)
+            values = [answer.value for answer in asked.answers]
+            details |= self._list_labels(values, has_keys=False)
+            conflicts.append(details | self._row(asked.row))
         may_decide = self.queue.may_decide(annotator)
         agreement = ""
         if may_decide:
@@ -435,14 +440,12 @@ class Views:
     def _distinct_answers(self, asked: LabelingTask) -> Context:
         """Return the distinct answers to a task, in words and as the field of a form."""
         pairs = dict.fromkeys((answer.value, answer.reason) for answer in asked.answers)
-        choices: list[Context] = []
+        choices: list[dict[str, str]] = []
         for value, reason in pairs:
             words = self.queue.label(value, reason)
-            choice: Context = {"words": words, "name": "value", "value": words}
-            if value is None:
-                choice |= {"name": WITHOUT, "value": reason or YES}
-            elif not self.queue.schema.labels:
-                choice |= {"value": write_number(value)}
+            choice = {"words": words, "name": WITHOUT, "value": reason or YES}
+            if value is not None:
+                choice |= {"name": "value", "value": write_number(value)}
             choices.append(choice)
         return {"choices": choices}
 
@@ -454,14 +457,17 @@ class Views:
         keys = zip(range(len(names)), names, hot_keys, strict=True)
         return {"keys": list(keys)}
 
-    def _list_labels(self, own: LabelAnswer | None) -> Context:
-        """Return the number, name, key and chosen digit of each of several labels."""
+    def _list_labels(
+        self, values: Sequence[float | None], *, has_keys: bool = True
+    ) -> Context:
+        """Return the number, name, key and agreed digit of each of several labels.
+
+        The digit is 0 without answers, and None if ``values`` differ.
+        """
         names = self.queue.schema.labels
-        number = 0
-        if own is not None and own.value is not None:
-            number = int(own.value)
-        digits = read_digits(torch.tensor(number), len(names)).tolist()
-        keys = texts.hot_keys(names)
+        known = [value for value in values if value is not None]
+        digits = find_digits(known or [0.0], len(names))
+        keys = texts.hot_keys(names) if has_keys else [""] * len(names)
         return {
             "labels": list(zip(range(len(names)), names, keys, digits, strict=True)),
             "digits": texts.name_digits(),

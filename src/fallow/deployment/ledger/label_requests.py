@@ -21,12 +21,10 @@ from fallow.deployment.annotator_statistics import (
     estimate_classes,
     measure_pause,
 )
-from fallow.deployment.answer_plan import Rule
 from fallow.deployment.ledger.labeling_tasks import (
     LabelAnswer,
     Reasons,
     TaskState,
-    decide_state,
     now,
 )
 from fallow.deployment.ledger.store import SiteStore
@@ -48,6 +46,8 @@ SELECT id, task, annotator, value, at, kind, reason FROM annotation WHERE kind <
 AND id NOT IN (SELECT undoes FROM annotation WHERE undoes IS NOT NULL)
 """
 """Labels that were not undone."""
+DecideState = Callable[[Sequence[LabelAnswer], int], tuple[TaskState, float | None]]
+"""State and label of a task from its labels and their planned number (`decide_state`)."""
 TAKEN = """
 SELECT row FROM label UNION SELECT row FROM excluded
 UNION SELECT row FROM task WHERE run = ? AND cycle = ?
@@ -226,10 +226,12 @@ def count_second_labels(tables: Tables) -> tuple[int, int]:
 class LabelRequests:
     """Part of the ledger that creates and closes labeling tasks."""
 
-    def __init__(self, tables: Tables, store: SiteStore, rule: Rule, classes: int) -> None:
+    def __init__(
+        self, tables: Tables, store: SiteStore, decide: DecideState, classes: int
+    ) -> None:
         self._tables = tables
         self._store = store
-        self._rule: Rule = rule
+        self._decide_state = decide
         self._classes = classes
 
     def limit_to(self, limit: int | None, shown: int | None = None) -> None:
@@ -431,7 +433,7 @@ class LabelRequests:
         estimated: Mapping[int, int | None] | None = None
         for answered in settled:
             answers = [label for _, label in load_answers(self._tables, answered.task)]
-            state, value = decide_state(answers, answered.answers, self._rule)
+            state, value = self._decide_state(answers, answered.answers)
             if state == "answered" and value is None:
                 if estimated is None:
                     annotations = load_annotations(self._tables)

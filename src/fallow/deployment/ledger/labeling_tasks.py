@@ -9,6 +9,9 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Literal, Protocol, TypedDict, TypeVar
 
+import torch
+
+from fallow.core.multilabel import UNKNOWN, join_digits, read_digits
 from fallow.deployment.answer_plan import Rule
 
 TaskState = Literal["open", "answered", "declined", "conflict", "expired", "withdrawn"]
@@ -91,14 +94,18 @@ class LabelProgress:
 
 
 def decide_state(
-    answers: Sequence[LabelAnswer], needed: int, rule: Rule = "majority"
+    answers: Sequence[LabelAnswer],
+    needed: int,
+    rule: Rule = "majority",
+    n_labels: int = 0,
 ) -> tuple[TaskState, float | None]:
     """Return the state of a labeling task and its label, from the current labels in order.
 
     A task is open until it has ``needed`` labels, or one decision. Labels that differ are a conflict
     unless ``rule`` decides them. A single label that another annotator contradicts, and a decision
     that a later label contradicts, are always conflicts. With the rule "dawid-skene" the label is
-    None until the end of labeling.
+    None until the end of labeling. Each of ``n_labels`` several labels is decided by itself, and an
+    unknown answer to it contradicts no other one.
 
     >>> a, b, c = (
     ...     LabelAnswer("ann", 1.0, ""),
@@ -117,16 +124,22 @@ def decide_state(
     ('conflict', None)
     >>> decide_state([LabelAnswer("ann", None, "", "resolved")], 2)
     ('declined', None)
+    >>> some, rest = LabelAnswer("ann", 7.0, ""), LabelAnswer("bob", 5.0, "")  # 1 ?, ? 1
+    >>> decide_state([some, rest], 2, n_labels=2)
+    ('answered', 4.0)
     """
     is_resolved = any(entry.kind == "resolved" for entry in answers)
     if len(answers) < needed and not is_resolved:
         return "open", None
     values = [answer.value for answer in answers]
-    if len(set(values)) > 1:
-        if needed == 1 or is_resolved:
-            return "conflict", None
-        return _apply_rule(values, rule)
-    return _settle(values[0])
+    if len(set(values)) == 1:
+        return _settle(values[0])
+    if needed > 1 and not is_resolved:
+        return _apply_rule(values, rule, n_labels)
+    known = [value for value in values if value is not None]
+    if n_labels and len(known) == len(values):
+        return _decide_labels(known, n_labels)
+    return "conflict", None
 
 
 def _settle(value: float | None) -> tuple[TaskState, float | None]:
@@ -136,20 +149,58 @@ def _settle(value: float | None) -> tuple[TaskState, float | None]:
 
 
 def _apply_rule(
-    values: Sequence[float | None], rule: Rule
+    values: Sequence[float | None], rule: Rule, n_labels: int
 ) -> tuple[TaskState, float | None]:
     """Decide labels that differ. None is an answer that is no label."""
+    numbers = [value for value in values if value is not None]
+    is_declined = rule == "first" and values[0] is None
+    if n_labels and 2 * len(numbers) > len(values) and not is_declined:
+        return _decide_labels(numbers, n_labels, rule)
     if rule == "first":
         return _settle(values[0])
     value, times = Counter(values).most_common(1)[0]
     if 2 * times > len(values) and (rule == "majority" or value is None):
         return _settle(value)
-    numbers = [value for value in values if value is not None]
     if rule == "majority" or 2 * len(numbers) <= len(values):
         return "conflict", None
     if rule == "median":
         return "answered", median(numbers)
     return "answered", None
+
+
+def find_digits(
+    values: Sequence[float], n_labels: int, rule: Rule | None = None
+) -> list[int | None]:
+    """Return the decided answer to each of several labels, None where annotators disagree.
+
+    rule: decides answers that differ; None: nothing does.
+
+    >>> find_digits([1.0, 4.0, 4.0], 2), find_digits([1.0, 4.0, 4.0], 2, "majority")
+    ([1, None], [1, 1])
+    """
+    digits = read_digits(torch.tensor(values, dtype=torch.float64), n_labels)  # (n, L)
+    return [_decide_digit(own, rule) for own in digits.T.tolist()]
+
+
+def _decide_digit(digits: Sequence[int], rule: Rule | None) -> int | None:
+    known = [digit for digit in digits if digit != UNKNOWN]
+    if not known:
+        return UNKNOWN
+    digit, times = Counter(known).most_common(1)[0]
+    if rule == "first":
+        return known[0]
+    is_decided = times == len(known) or (rule == "majority" and 2 * times > len(known))
+    return digit if is_decided else None
+
+
+def _decide_labels(
+    values: Sequence[float], n_labels: int, rule: Rule | None = None
+) -> tuple[TaskState, float | None]:
+    digits = find_digits(values, n_labels, rule)
+    decided = [digit for digit in digits if digit is not None]
+    if len(decided) < len(digits):
+        return "conflict", None
+    return "answered", float(join_digits(decided))
 
 
 class _Stored(Protocol):

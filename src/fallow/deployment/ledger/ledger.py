@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, final
 
@@ -18,6 +19,7 @@ from fallow.deployment.annotator_statistics import (
     AnnotatorAgreement,
     PredictionUse,
     measure_agreement,
+    measure_agreement_of_labels,
     measure_predictions,
 )
 from fallow.deployment.answer_plan import Rule
@@ -110,6 +112,8 @@ class Ledger:
         Seed of the study, which decides between equal folds of a new label.
     groups
         Group of each example, which shares a fold; None: each example is its own.
+    labels
+        Names of several labels of an example; empty for others.
 
     Attributes
     ----------
@@ -135,15 +139,17 @@ class Ledger:
         delta: float | None = None,
         seed: int = 0,
         groups: Sequence[int] | None = None,
+        labels: Sequence[str] = (),
     ) -> None:
         self.path = path
         self.site = site
         self.classes = classes
-        self.rule: Rule = rule
+        self.labels = tuple(labels)
+        self._decide = partial(decide_state, rule=rule, n_labels=len(labels))
         self._tables = Tables(path, site)
         self.store = SiteStore(self._tables, epsilon, delta, seed, classes, groups)
         self.instructions = Instructions(self._tables)
-        self.requests = LabelRequests(self._tables, self.store, rule, classes)
+        self.requests = LabelRequests(self._tables, self.store, self._decide, classes)
         self.requests.limit_to(limit=limit, shown=shown)
         self.waiting = WaitingTasks(self._tables)
         self.instructions.check_owner(site, classes)
@@ -298,6 +304,8 @@ class Ledger:
     def measure_agreement(self) -> AnnotatorAgreement:
         """Return the agreement of the annotators over all runs, before adjudication."""
         annotations = load_annotations(self._tables)
+        if self.labels:
+            return measure_agreement_of_labels(annotations, self.labels)
         return measure_agreement(annotations, is_interval=not self.classes)
 
     def measure_predictions(self) -> PredictionUse:
@@ -331,7 +339,7 @@ class Ledger:
         answers = [answer for _, answer in numbered]
         value = None
         if line.state == "answered":
-            value = decide_state(answers, line.needed, self.rule)[1]
+            value = self._decide(answers, line.needed)[1]
         return LabelingTask(
             row=line.row,
             cycle=line.cycle,
@@ -540,6 +548,6 @@ class Ledger:
             reason,
         )
         answers = [answer for _, answer in load_answers(self._tables, line.id)]
-        state, _ = decide_state(answers, line.needed, self.rule)
+        state, _ = self._decide(answers, line.needed)
         sql = "UPDATE task SET state = ? WHERE id = ?"
         self._tables.write(sql, state, line.id)

@@ -301,6 +301,7 @@ class SiteFolder:
                 delta=self.delta,
                 seed=self.agreement.seed,
                 groups=None if groups is None else groups.tolist(),
+                labels=self.agreement.schema.labels,
             )
             is_creating.unlink(missing_ok=True)
             return ledger
