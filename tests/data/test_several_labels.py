@@ -85,10 +85,27 @@ def test_words_for_answers_are_understood() -> None:
     table["oedema"] = ["True", "false", "1.0", "-1", "NA", "0"] * 4
     answers = read_all(fl.load(table, label=LABELS))[:, 0]
     assert sorted(answers.nan_to_num(2).tolist()) == [0] * 8 + [1] * 8 + [2] * 8
+    words = ["yes", "No", "Present", "negative", "N", "?"] * 4
+    table["oedema"] = words
+    answers = read_all(fl.load(table, label=LABELS))[:, 0]
+    assert sorted(answers.nan_to_num(2).tolist()) == [0] * 12 + [1] * 8 + [2] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("oedema=yes;effusion=no", "oedema=1;effusion=0"),
+        ("oedema = present", "oedema=1"),
+        ("oedema=1;effusion=-1", "oedema=1"),
+        ("oedema=?;effusion=n", "effusion=0"),
+    ],
+)
+def test_a_list_may_have_words_as_answers(text: str, same: str) -> None:
+    assert read_list(text, LABELS) == read_list(same, LABELS)
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "value": ({"oedema": 2}, "the label 'oedema' is '2' in row 1; write 0, 1, or nothing"),
+    "value": ({"oedema": 2}, "the label 'oedema' is '2' in row 1; write 0 or no"),
     "text": ({"oedema": "perhaps"}, "is 'perhaps' in row 1"),
     "constant": (
         {"oedema": [1.0] * 24},
@@ -116,10 +133,12 @@ def test_a_list_may_have_separators_without_a_name(text: str) -> None:
 
 
 WRONG_LISTS = {
-    ";": "is not one of the labels",
+    ";": "';' is no list of labels; write each once",
     "efusion": "label 'efusion' is not one of the labels; did you mean 'effusion'",
     "oedema;oedema": "'oedema;oedema' is no list of labels; write each once",
     "oedema=2": "'oedema=2' is no list of labels",
+    "oedema=": "'oedema=' is no list of labels",
+    "oedema=1;effusion=perhaps": "is no list of labels",
     "none;oedema": "label 'none' is not one of the labels",
     "oedema=1;effusion": "is no list of labels",
 }

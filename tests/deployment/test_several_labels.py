@@ -21,7 +21,7 @@ from fallow.deployment.labeling_page.forms import value_of
 from fallow.deployment.labeling_page.languages import Mistake
 from fallow.deployment.ledger.labeling_tasks import LabelAnswer, decide_state
 from fallow.deployment.schema import Schema, schema_of
-from fallow.deployment.site.labels_io import list_labels
+from fallow.deployment.site.labels_io import import_labels, list_labels
 from fallow.deployment.site.rows import read_rows
 from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
@@ -33,6 +33,7 @@ from fallow.storage.files import load_tree
 from tests.deployment.label_queues import HEART, close, enter, make_queue
 from tests.deployment.simulations import NAMES, Federation, federation, rows, schema_for
 from tests.deployment.test_closed_form_killed import check
+from tests.deployment.test_program_cli import RunCommand, fallow  # noqa: F401 - a fixture
 
 pytest.importorskip("cryptography")
 LABELS = ("oedema", "effusion")
@@ -191,6 +192,9 @@ def test_a_form_has_an_answer_to_each_label() -> None:
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"training": Spec("scaffold")}, "training scaffold does not support several labels"),
     ({"strategy": Spec("badge")}, "badge does not support several labels"),
+    ({"coverage": 0.9}, "coverage is 0.9, which does not support several labels"),
+    ({"validation": 0.2}, "validation is 0.2, which does not support several labels"),
+    ({"evaluation_fraction": 0.5}, "evaluation_fraction=0.5 does not support several"),
 ]
 
 
@@ -250,6 +254,39 @@ def test_a_site_that_is_killed_at_each_step_ends_with_the_same_bits(tmp_path: Pa
     config = replace(CONFIG, encoder=Spec("fourier", {"features": 8}))
     deaths = check(tmp_path, ("0/train/0/", "0/query/0"), config, findings())
     assert sum(deaths.values()) >= 5
+
+
+def test_a_file_of_labels_has_words_and_at_least_one_answer(tmp_path: Path) -> None:
+    schema = replace(HEART, task="multilabel", classes=(), labels=LABELS)
+    queue = make_queue(tmp_path, schema=schema)
+    file = tmp_path / "labels.csv"
+    file.write_text(
+        "id,label\npatient-3,oedema=yes;effusion=no\npatient-1,oedema=-1\npatient-4,NA\n"
+    )
+    taken = import_labels(queue.ledger, schema, queue.rows, file, "Ann", partial=True)
+    assert taken.recorded == 1
+    assert [line.partition(";")[0] for line in taken.refused] == [
+        "line 3: label 'oedema=-1' answers none of oedema, effusion",
+        "line 4: label 'NA' answers none of oedema, effusion",
+    ]
+    assert [answer.value for answer in queue.ledger.history(3)] == [1.0]
+
+
+@pytest.mark.parametrize("command", ["export", "import", "sync"])
+def test_labeling_tools_are_refused_in_a_sentence(
+    tmp_path: Path,
+    fallow: RunCommand,  # noqa: F811 - a fixture
+    command: str,
+) -> None:
+    made = federation(tmp_path, CONFIG, findings())
+    words = ["site", command, str(tmp_path / NAMES[0])]
+    if command != "sync":
+        (tmp_path / "labels.json").write_text("[]")
+        words.append("labels.json")
+    code, _, refused = fallow(*words, "--tool", "label-studio")
+    assert code != 0
+    assert "labeling tools exchange one label of an example" in " ".join(refused.split())
+    made.close()
 
 
 # -- annotators disagree on a label ---------------------------------------------------------------

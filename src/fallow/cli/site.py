@@ -471,7 +471,6 @@ def import_(
     from fallow.core.wording import count_noun
     from fallow.deployment.site.annotation_files import import_annotations
     from fallow.deployment.site.folder import SiteFolder
-    from fallow.deployment.site.labeling_tools import find_tool
     from fallow.deployment.site.labels_io import import_labels
 
     if labels is not None and by != "id":
@@ -482,7 +481,7 @@ def import_(
     result = SiteFolder.open(folder)
     reader: LabelingTool | None = None
     if tool is not None:
-        reader = find_tool(tool, result.settings.names)
+        reader = _find_tool(result, tool)
     schema = result.agreement.schema
     if labels is None and schema.is_done_only and file.is_dir():
         raise ValueError(
@@ -566,7 +565,7 @@ def export(
     """
     from fallow.core.wording import count_noun
     from fallow.deployment.site.folder import SiteFolder
-    from fallow.deployment.site.labeling_tools import LabelingTasks, find_tool
+    from fallow.deployment.site.labeling_tools import LabelingTasks
     from fallow.deployment.site.labels_files import write_lines, write_with
     from fallow.deployment.site.labels_io import (
         Exported,
@@ -580,7 +579,7 @@ def export(
     schema = result.agreement.schema
     writer: LabelingTool | None = None
     if tool is not None:
-        writer = find_tool(tool, result.settings.names)
+        writer = _find_tool(result, tool)
     kind: Literal["labeling tasks", "labels"] = "labeling tasks"
     with closing(result.open_ledger()) as ledger:
         list_entries = list_open_tasks
@@ -592,11 +591,6 @@ def export(
     if writer is None:
         write_lines(file, entries)
     else:
-        if schema.labels:
-            raise ValueError(
-                "labeling tools receive one label of an example, and this study has several; omit "
-                "--tool, for a table with the column label"
-            )
         choices = list_choices(schema, result.agreement.plan)
         tasks = LabelingTasks(entries, choices, _open_images(result))
         more = write_with(writer, file, tasks)[1:]
@@ -622,10 +616,9 @@ def sync(
     """
     from fallow.core.wording import count_noun
     from fallow.deployment.site.folder import SiteFolder
-    from fallow.deployment.site.labeling_tools import find_tool
 
     result = SiteFolder.open(folder)
-    server = find_tool(tool, result.settings.names)
+    server = _find_tool(result, tool)
     with closing(result.open_ledger()) as ledger:
         done = server.sync(result, ledger, _open_images(result))
     taken = done.taken
@@ -642,6 +635,21 @@ def sync(
             f"{done.file}"
         )
     opt.tell(lines, done, quiet=quiet, as_json=as_json)
+
+
+def _find_tool(site_folder: SiteFolder, tool: str) -> LabelingTool:
+    """Return a labeling tool that the site allows.
+
+    Raises ValueError for a study with several labels of an example, which tools do not exchange.
+    """
+    from fallow.deployment.site.labeling_tools import find_tool
+
+    if site_folder.agreement.schema.labels:
+        raise ValueError(
+            "labeling tools exchange one label of an example, and this study has several; use a table "
+            "with the column label: omit --tool for export and import"
+        )
+    return find_tool(tool, site_folder.settings.names)
 
 
 def _open_images(site_folder: SiteFolder) -> ShowRow:

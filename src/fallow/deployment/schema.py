@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, with_config
 from fallow.core.kinds import show_value
 from fallow.core.load_options import DEFAULTS, LoadOptions
 from fallow.core.missing import Missing, name_buckets, name_marks
-from fallow.core.multilabel import BASE, name_answers
+from fallow.core.multilabel import BASE, NO_ANSWER, name_answers
 from fallow.core.suggestions import nearest, require_known
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.data.dataset import DONE, UNLABELED, Dataset, Task
@@ -429,7 +429,12 @@ class Schema:
         """
         text = normal_name(text)
         if self.labels:
-            return float(read_list(text, self.labels, with_hint=with_hint))
+            number = read_list(text, self.labels, with_hint=with_hint)
+            if number == NO_ANSWER:
+                raise ValueError(
+                    f"label {text!r} answers none of {', '.join(self.labels)}; answer one at least"
+                )
+            return float(number)
         if self.classes:
             known = text
             if text not in self.classes:
@@ -440,13 +445,13 @@ class Schema:
                     hint = nearest(text, list(self.classes))
                 raise ValueError(f"label {text!r} is not one of the agreed classes{hint}")
             return float(self.classes.index(known))
-        number = number_in(text)
-        if number is None or not abs(number) <= LARGEST:
+        target = number_in(text)
+        if target is None or not abs(target) <= LARGEST:
             what = "a finite number"
             if self.unit:
                 what += f" (in {self.unit})"
             raise ValueError(f"label {text!r} is not {what}")
-        return number
+        return target
 
     def words(self, value: float) -> str:
         """Return a label in words: the class name, the number, or the answers."""

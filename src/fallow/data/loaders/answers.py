@@ -21,8 +21,10 @@ NOTHING = "none"
 """Cell of an example of which every label is absent."""
 ANSWERS: Mapping[float | None, float] = {0.0: 0.0, 1.0: 1.0, -1.0: np.nan}
 """Answers by the number in a cell; -1 is unlabeled, as for classes."""
-WORDS: Mapping[str, float] = {"false": 0.0, "true": 1.0}
-"""Answers by the Boolean in a cell."""
+ABSENT = ("false", "no", "n", "absent", "negative")
+PRESENT = ("true", "yes", "y", "present", "positive")
+WORDS: Mapping[str, float] = {**dict.fromkeys(ABSENT, 0.0), **dict.fromkeys(PRESENT, 1.0)}
+"""Answers by the word in a cell."""
 
 
 def encode_answers(
@@ -33,9 +35,9 @@ def encode_answers(
     Parameters
     ----------
     y : array of shape (n, L) or (n,)
-        0, 1, or -1, NaN or "" for unknown, of each label; or texts that list the labels that are
-        present, such as ``oedema;effusion``, ``none``, or "" for unlabeled.  With
-        ``oedema=1;effusion=0``, labels that are not listed are unknown.
+        0, 1, or -1, NaN or "" for unknown, of each label, or words such as "no" and "yes"; or texts
+        that list the labels that are present, such as ``oedema;effusion``, ``none``, or "" for
+        unlabeled.  With ``oedema=1;effusion=0``, labels that are not listed are unknown.
     labels : sequence of str
         Names of the labels.
     name : str
@@ -111,8 +113,8 @@ def _read_column(cells: npt.NDArray[Any], label: str, name: str) -> npt.NDArray[
         if answer is None:
             row = int(np.flatnonzero(cells == text)[0])
             raise ValueError(
-                f"{name}: the label {label!r} is {text!r:.40} in row {row + 1}; write 0, 1, or "
-                "nothing for unknown"
+                f"{name}: the label {label!r} is {text!r:.40} in row {row + 1}; write 0 or no, 1 or "
+                "yes, or nothing for unknown"
             )
         of_text[text] = answer
     return np.array([of_text[text] for text in cells.tolist()], dtype=np.float64)
@@ -152,28 +154,34 @@ def read_list(text: str, names: Sequence[str], *, with_hint: bool = True) -> int
 
     >>> read_list("effusion=1", ["oedema", "effusion"])  # oedema is unknown
     5
+    >>> read_list("oedema;;effusion;", ["oedema", "effusion"])
+    4
     """
     cell = normal_name(text)
     if is_empty(cell) and cell.lower() != NOTHING:
         return NO_ANSWER
     if cell.lower() == NOTHING:
         return 0
-    # a list may end with a separator; one without a name is refused below
-    parts = [part.strip() for part in SEPARATORS.split(cell) if part.strip()] or [""]
+    wrong = f"{text!r:.80} is no list of labels; write each once, as 'a;b' or 'a=1;b=0'"
+    parts = [part.strip() for part in SEPARATORS.split(cell) if part.strip()]
+    if not parts:
+        raise ValueError(wrong)
     has_answers = any("=" in part for part in parts)
     unlisted = np.nan if has_answers else 0.0
     answers = dict.fromkeys(names, unlisted)
     listed: set[str] = set()
     for part in parts:
-        label, _, answer = part.partition("=") if has_answers else (part, "=", "1")
+        label = part
+        answer: float | None = 1.0
+        if has_answers:
+            label, _, word = map(str.strip, part.partition("="))
+            answer = _read_cell(word) if word else None
         if label not in answers:
             hint = nearest(label, list(names)) if with_hint else ""
             raise ValueError(f"label {label!r:.40} is not one of the labels{hint}")
-        if label in listed or answer not in ("0", "1"):
-            raise ValueError(
-                f"{text!r:.80} is no list of labels; write each once, as 'a;b' or 'a=1;b=0'"
-            )
+        if label in listed or answer is None:
+            raise ValueError(wrong)
         listed.add(label)
-        answers[label] = float(answer)
+        answers[label] = answer
     numbers = write_answers(torch.tensor([list(answers.values())]))
     return int(numbers)
