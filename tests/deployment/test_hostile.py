@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
+from fallow.cli.coordinate import show
+from fallow.cli.coordinate_messages import describe_event
+from fallow.cli.log_lines import find_level
 from fallow.core.aggregation import cap_weights
 from fallow.core.client import declared
 from fallow.core.messages import Request, Step
@@ -17,16 +22,19 @@ from fallow.deployment.agreement import Bounds
 from fallow.deployment.agreement import Timeouts as AgreedWaits
 from fallow.deployment.annotator_values import ALLOWED, TESTS
 from fallow.deployment.annotators import Annotators
+from fallow.deployment.coordinator.status import HIDDEN
 from fallow.deployment.coordinator.weights import (
     SiteWeights,
     cut_weights,
     find_too_far,
+    find_unusual_sizes,
     replace_far_means,
 )
 from fallow.encoders import Fourier
+from fallow.report.live import read_live
 from fallow.settings.config import ExperimentConfig
 from fallow.settings.spec import Spec
-from fallow.strategies import AHFAL
+from fallow.strategies import AHFAL, FALE, Pivotal
 from fallow.training import ClosedForm, FedAvg, ServerSolve
 from fallow.training.scaling import Scaling
 from fallow.transport.checks import ResponseCheck
@@ -358,6 +366,109 @@ def test_features_of_one_unit_are_compared_with_each_other() -> None:
 
 def test_sums_of_classes_are_not_compared_because_specialists_are_honest() -> None:
     assert declared(ClosedForm())["totals"].wide_fields == set()
+
+
+@each_of("times, is_named", [(9, False), (18, True), (-18, True)])
+def test_a_site_with_columns_18_times_as_large_is_named_and_counts(
+    times: float, is_named: bool
+) -> None:
+    rows = {"a": 100, "b": 120, "c": 80}
+    replies: dict[str, Any] = {site: send_moments(n, COLUMNS) for site, n in rows.items()}
+    far = COLUMNS * torch.tensor([1.0, 1.0, times, 1.0])
+    replies["c"] = send_moments(80, far)
+    assert replace_far_means(replies, MOMENTS, rows) == (replies, {})
+    words = find_unusual_sizes(replies, MOMENTS, rows)
+    sentence = (
+        "squares of site c are unusual in 1 columns and count as sent: the root mean square of "
+        "column 2 is 12.6, more than 10 times that at the median site, 0.7; check the units of this "
+        "column, unless its values are rare at other sites"
+    )
+    assert words == ({"c": sentence} if is_named else {})
+
+
+@each_of("method", [Pivotal(), FALE()])
+def test_a_site_is_named_whose_sums_over_a_pool_are_unusual(method: Any) -> None:
+    totals = declared(method)["totals"]
+    check = ResponseCheck(dict.fromkeys("abc", 100), declared={"query": {"totals": totals}})
+    asked = {
+        site: Request(key_of("0/query/0"), "query", 0, 0, (Step("sum", "totals", {}),))
+        for site in "abc"
+    }
+    # the pool of a is nearly used up
+    replies: dict[str, Any] = {
+        site: {"rows": float(n), "columns": n * COLUMNS.double()}
+        for site, n in {"a": 2, "b": 3, "c": 90}.items()
+    }
+    assert SiteWeights(check).limit(asked, replies) == (replies, {})
+    replies["c"]["columns"] = replies["c"]["columns"] * 18
+    counted, words = SiteWeights(check).limit(asked, replies)
+    assert counted == replies
+    assert words.keys() == {"c"}
+    assert "the mean of column 0 is 990, more than 10 times" in words["c"]
+
+
+def test_a_warning_hides_no_other_of_the_same_site() -> None:
+    check = ResponseCheck(
+        {"a": 10, "b": 10, "c": 10_000}, declared={"encoder": {"moments": MOMENTS}}
+    )
+    step = Step("sum", "moments", {})
+    asked = {site: Request(key_of("0/query/0"), "encoder", 0, 0, (step,)) for site in "abc"}
+    replies: dict[str, Any] = {
+        site: send_moments(n, COLUMNS) for site, n in {"a": 10, "b": 10}.items()
+    }
+    replies["c"] = send_moments(10_000, COLUMNS * 18)
+    _, words = SiteWeights(check).limit(asked, replies)
+    assert "are unusual in 3 columns" in words["c"]
+    assert "the weight of site c" in words["c"]
+
+
+def test_status_log_and_report_name_the_site_and_exchange_of_unusual_columns(
+    tmp_path: Path,
+) -> None:
+    config = ExperimentConfig(
+        "hospitals",
+        model=Spec("linear"),
+        training=Spec("closed-form", {"shown": "parts"}),
+        encoder=Spec("fourier", {"features": 32}),
+        strategy=Spec("random"),
+        initial=8,
+        cycles=0,
+        rounds=1,
+        score_rounds=1,
+    )
+    simulation = at_real_sites(tmp_path, config, rows(NAMES[:3]))
+
+    def change(key: str, reply: dict[str, Any]) -> dict[str, Any]:
+        if {"columns", "squares"} <= reply.keys():
+            reply["columns"] = reply["columns"] * 18
+            reply["squares"] = reply["squares"] * 324
+        return reply
+
+    turn(simulation, NAMES[2], change)
+    assert simulation.program(pages=True).go()
+    (event,) = simulation.list_events("weighed")
+    assert event["site"] == NAMES[2]
+    assert f"squares of site {NAMES[2]} are unusual" in event["reason"]
+    line = describe_event(event, simulation.agreement)
+    assert line == f"{event['key']}: {event['reason']}"
+    assert find_level(event) == "WARNING"
+    folder = simulation.coordinator_folder
+    live = read_live(folder)
+    assert live is not None
+    (noted,) = live["refusals"] or []
+    expected = (NAMES[2], event["key"], event["reason"])
+    assert (noted["site"], noted["exchange"], noted["reason"]) == expected
+    console = Console(width=500, record=True, file=StringIO())
+    state: Any = {**live, "digest": "", "description": [], "hidden": None}
+    show(console, state)
+    assert f"{NAMES[2]} {event['key']}: {event['reason']}" in console.export_text()
+    state["hidden"] = HIDDEN
+    show(console, state)
+    assert HIDDEN in console.export_text()
+    page = (folder / "report.html").read_text()
+    assert "Replies that were refused, limited or unusual" in page
+    assert f">{event['key']}</td>" in page
+    simulation.close()
 
 
 def test_a_site_with_wrong_sums_of_columns_does_not_change_the_accuracy(

@@ -164,7 +164,7 @@ class TestInABrowser:
             assert inside > room
 
 
-COUNTED = {"site": "basel", "at": THEN, "reason": "too late"}
+COUNTED = {"site": "basel", "at": THEN, "exchange": "0/query", "reason": "too late"}
 STATE = {"online": True, "seen": THEN, "labels": COUNTS}
 
 

@@ -193,7 +193,7 @@ def test_a_refusal_that_comes_again_is_one_line_with_its_newest_time(
     times = iter((0.0, 1.0, 60.0, 61.0, 120.0, 121.0))
     live = StatusFile(tmp_path / "live.json", lambda: next(times))
     for site in ("a", "b", "a"):
-        live.note_refusal(site, "it is older, perhaps from a backup")
+        live.note_refusal(site, "0/query", "it is older, perhaps from a backup")
     assert [(refusal["site"], refusal["at"][14:16]) for refusal in live.refusals] == [
         ("b", "01"),
         ("a", "02"),

@@ -552,7 +552,10 @@ def show(console: Console, status: Status) -> None:
     print_lines(console, status.get("forecast", []))
     for refusal in (status.get("refusals") or [])[-3:]:
         when = format_moment(refusal["at"])
-        print_lines(console, [f"{when}  {refusal['site']}: {refusal['reason']}"])
+        origin = f"{refusal['site']} {refusal['exchange']}".strip()
+        print_lines(console, [f"{when}  {origin}: {refusal['reason']}"])
+    if status["hidden"]:
+        print_lines(console, [status["hidden"]])
 
 
 @coordinate.command()

@@ -137,6 +137,8 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
             return f"{event['site']} did not respond and is asked again: {why}"
         case "refused":
             return f"the reply of {event['site']} is discarded: {event['reason']}"
+        case "weighed":
+            return f"{event['key']}: {event['reason']}"
         case "finished" | "failed" | "stopped":
             if not event.get("reason"):
                 return str(event["event"])

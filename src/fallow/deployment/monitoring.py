@@ -232,7 +232,11 @@ class WatchedCoordinator:
         count = float(len(waiting))
         yield _metric("fallow_waiting_sites", "Number of pending sites.", [({}, count)])
         refusals = len(status.get("refusals") or [])
-        yield _metric("fallow_refusals", "Recent rejected replies.", [({}, refusals)])
+        yield _metric(
+            "fallow_refusals",
+            "Recent rejected, limited and unusual replies.",
+            [({}, refusals)],
+        )
         yield _metric("fallow_site_online", "1 for a site that is connected.", online)
         yield _metric(
             "fallow_site_seen_timestamp_seconds", "Time of the last reply of a site.", seen

@@ -101,10 +101,12 @@ def live(study: StudyRecords, key: str) -> Blocks:
             blocks.append(Note(NO_CLASS))
     refusals = []
     for line in reversed(outcome.get("refusals") or []):
-        refusals.append([line["site"], format_moment(line["at"]), line["reason"]])
+        at = format_moment(line["at"])
+        refusals.append([line["site"], at, line["exchange"] or "-", line["reason"]])
     if refusals:
-        header = ["Site", "When", "Why"]
-        blocks.append(Table("Refused lately", header=header, rows=refusals, words=3))
+        header = ["Site", "When", "Exchange", "Why"]
+        caption_of_replies = "Replies that were refused, limited or unusual"
+        blocks.append(Table(caption_of_replies, header=header, rows=refusals, words=4))
     return blocks
 
 

@@ -75,10 +75,11 @@ class SiteState(TypedDict, total=False):
 
 @with_config(STRICT)
 class RejectedReply(TypedDict):
-    """Rejected reply."""
+    """Reply that is rejected, limited or unusual."""
 
     site: Annotated[str, Field(description="name of the site")]
     at: Annotated[Moment, Field(description="time of the latest rejection")]
+    exchange: Annotated[str, Field(description="key of the exchange")]
     reason: Annotated[str, Field(description="reason")]
 
 
@@ -164,7 +165,8 @@ class LiveState(TypedDict, total=False):
         Annotated[dict[str, SiteState], Field(description="state of each site")]
     ]
     refusals: Annotated[
-        list[RejectedReply] | None, Field(description="latest rejected replies")
+        list[RejectedReply] | None,
+        Field(description="latest rejected, limited and unusual replies"),
     ]
 
 
@@ -193,4 +195,8 @@ class Status(LiveState):
     ]
     measured: Annotated[
         list[str], Field(description="sentences on measurements of the setting measure")
+    ]
+    hidden: Annotated[
+        str | None,
+        Field(description="sentence on unusual values that secure aggregation hides"),
     ]

@@ -20,8 +20,8 @@ PROMISES: Mapping[Promise, str] = {
 }
 """Statements about rows, by how sums are sent, and for models trained by gradient steps."""
 IS_MASKED = (
-    "secure aggregation hides the contribution of a site to one sum, not the number of its labels "
-    "or what it alone adds between two sums"
+    "secure aggregation hides the contribution of a site to one sum, also with wrong values, not the "
+    "number of its labels or what it alone adds between two sums"
 )
 IS_NOT_MASKED = "without secure aggregation, the coordinator sees the sums of each site"
 COUNTS = "noise covers only the counts that the query strategy sends"
@@ -57,8 +57,8 @@ def describe_sums(config: ExperimentConfig) -> str:
     >>> from fallow.privacy.settings import Privacy
     >>> config = ExperimentConfig("a", privacy=Privacy(secure_sum=True))
     >>> describe_sums(config).split("; ")[-1]
-    'secure aggregation hides the contribution of a site to one sum, not the number of its labels or
-    what it alone adds between two sums'
+    'secure aggregation hides the contribution of a site to one sum, also with wrong values, not the
+    number of its labels or what it alone adds between two sums'
     """
     privacy = config.protected
     promise = find_promise(config)

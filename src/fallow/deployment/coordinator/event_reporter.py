@@ -134,12 +134,12 @@ class EventReporter:
             case "waiting" if not is_progress(event):
                 event = self._note_waiting(event)
             case "weighed":
-                self.live.note_refusal(event["site"], event["reason"])
+                self.live.note_refusal(event["site"], event["key"], event["reason"])
             case "advanced" | "revoked":
                 self.live.put(waiting=None)
             case "refused":
                 self._record(event)
-                self.live.note_refusal(event["site"], event["reason"])
+                self.live.note_refusal(event["site"], event["key"], event["reason"])
             case "scored":
                 self.live.put(**output)
                 self._write_page()

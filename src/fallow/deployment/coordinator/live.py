@@ -19,7 +19,7 @@ from fallow.transport.envelope import Transport
 
 PAUSE = 0.5  # seconds between checks for requests
 OFTEN = 2.0  # seconds between heartbeats on disk
-KEPT = 20  # number of rejections shown
+KEPT = 20  # number of rejected and unusual replies shown
 
 LABELING = "labeling"  # the phase that waits for annotators
 
@@ -115,9 +115,10 @@ class StatusFile:
         """Update the state of a site, which is written with the next state."""
         self.sites.setdefault(name, {}).update(changes)
 
-    def note_refusal(self, site: SiteId, reason: str) -> None:
-        """Record a rejected reply and the reason, and write the state to disk."""
-        line = {"at": utc(self.clock()), "site": site, "reason": reason}
+    def note_refusal(self, site: SiteId, exchange: str, reason: str) -> None:
+        """Record a rejected or unusual reply and the reason, and write the state to disk."""
+        at = utc(self.clock())
+        line = {"at": at, "site": site, "exchange": exchange, "reason": reason}
         # list a repeated rejection of a site once, with its latest time
         lines: list[Tree] = []
         for other in self.refusals:

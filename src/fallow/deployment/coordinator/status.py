@@ -9,6 +9,9 @@ from fallow.report.live import OPEN, read_live
 from fallow.report.live_state import LiveState, Status
 
 NOT_STARTED = "not started"
+HIDDEN = (
+    "Secure aggregation hides the values of each site, so unusual ones are not reported."
+)
 
 
 def collect_status(folder: CoordinatorFolder) -> Status:
@@ -32,6 +35,7 @@ def collect_status(folder: CoordinatorFolder) -> Status:
         "forecast": [],
         "headline": None,
         "measured": [],
+        "hidden": HIDDEN if folder.agreement.config.privacy.secure_sum else None,
     }
     if status["state"] == OPEN and not is_alive:
         status["state"] = "stopped"
