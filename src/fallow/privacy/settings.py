@@ -152,11 +152,9 @@ def noise_refusal(name: str, contract: Contract) -> str | None:
             f"{name.partition(':')[0]}:{contract.delta_field}=1e-5, to add noise to "
             "them, or leave privacy.epsilon out"
         )
-    replies = join_disclosures(contract.disclosures)
     return (
-        f"{name} does not support local privacy (privacy.epsilon), because noise "
-        f"would change or miss the content of its replies: {replies}; choose another "
-        "algorithm or leave privacy.epsilon out"
+        f"{name} does not support local privacy (privacy.epsilon), because noise would change or "
+        "miss the content of its replies; choose another algorithm or leave privacy.epsilon out"
     )
 
 
