@@ -7,7 +7,7 @@ import os
 import stat
 from dataclasses import replace
 from pathlib import Path
-from time import sleep
+from time import sleep, time
 from typing import Any
 
 import pytest
@@ -19,11 +19,12 @@ from fallow.core.events import Event
 from fallow.deployment.schema import Column, Schema
 from fallow.deployment.site.agreement_text import describe_planned
 from fallow.deployment.site.attack import (
+    LABELS,
     AttackedSite,
     advise,
     attack_site,
     describe_cells,
-    list_phases,
+    list_sent_sums,
     restore_label,
     write_examples,
 )
@@ -177,15 +178,67 @@ def test_a_corrected_label_is_attacked_as_it_was_sent(
     assert restore_label(ledger, Label(row=9, value=0, cycle=0), "2026-01-03").value == 0
 
 
-def test_all_cycles_are_attacked() -> None:
-    labels = [Label(row, 0.0, cycle) for row, cycle in ((7, -1), (3, 0), (9, 1), (1, 2))]
-    phases = list_phases(labels)
-    assert [[label.row for label in phase] for phase in phases] == [
-        [7],
-        [3, 7],
-        [3, 7, 9],
-        [1, 3, 7, 9],
-    ]
+def test_an_example_that_left_between_two_runs_is_read_from_the_sums_of_both(
+    tmp_path: Path,
+) -> None:
+    """The first run sends sums of 5 and 9 labels, the second one of 8 and of 8 again."""
+    simulation = study(tmp_path)
+    ledger = simulation.ledgers["basel"]
+    left = ledger.store.load_labels("basel")[0]
+    sleep(1.1)  # times are in whole seconds
+    ledger.withdraw(left.row, "Ann")
+    sleep(1.1)
+    simulation.coordinator_folder.rename(tmp_path / "first")
+    assert simulation.program(clock=lambda: time() + 9).go()
+    runs = ledger.instructions.list_runs()
+    (gone_at,) = (line.at for line in ledger.list_history() if line.event == "withdrawn")
+    withdrawn = {left.row: gone_at}
+    labels = ledger.store.load_labels("basel")
+    sent = list_sent_sums(ledger, labels, [left.row], withdrawn, LABELS)
+    assert [one.run for one in sent] == [runs[0], runs[0], runs[1], runs[1]]
+    rows_sent = [{label.row for label in one.labels} for one in sent]
+    assert [len(some) for some in rows_sent] == [5, 9, 8, 8]
+    assert rows_sent[0] < rows_sent[1]
+    assert rows_sent[1] - rows_sent[2] == {left.row}
+    attacked = attack(simulation)
+    by_name = {result["attack"]: result for result in attacked.attacks}
+    assert by_name["first products"]["rows"] == by_name["first products"]["read"] == 5
+    assert by_name["difference of products"]["rows"] == 1
+    assert by_name["difference of products"]["read"] == 1
+    assert by_name["last products"]["rows"] == 8
+    (withdrawn_example,) = (
+        one
+        for one in attacked.examples
+        if one.name == simulation.sites["basel"].rows.ids[left.row]
+    )
+    assert withdrawn_example.is_read
+    simulation.close()
+
+
+def test_a_site_reads_the_bins_of_its_examples_from_sums_of_trees(tmp_path: Path) -> None:
+    simulation = study(
+        tmp_path,
+        model=Spec("trees"),
+        training=Spec("boosted-trees", {"stages": 20, "depth": 2}),
+        encoder=None,
+        initial=8,
+    )
+    attacked = attack(simulation)
+    by_name = {result["attack"]: result for result in attacked.attacks}
+    assert by_name["first sums"]["rows"] == 8
+    assert by_name["difference of first sums"]["rows"] == 4
+    last = by_name["sums of all trees"]
+    assert last["rows"] == 12
+    assert last["read"] >= 10
+    assert sum(example.is_read for example in attacked.examples) >= last["read"]
+    x = simulation.sites["basel"].rows.x
+    ids = simulation.sites["basel"].rows.ids
+    for example in attacked.examples:
+        assert example.true == pytest.approx(x[ids.index(example.name)].tolist(), rel=1e-4)
+    lines = advise(attacked)
+    assert "bins of all columns can be computed of" in lines[0]
+    assert "noise (privacy.sums=noisy" in lines[1]
+    simulation.close()
 
 
 def test_a_site_reads_nothing_from_its_noisy_sums(tmp_path: Path) -> None:
@@ -219,7 +272,7 @@ def test_an_attack_without_any_candidate_has_no_example_to_show() -> None:
     attacked = AttackedSite([result], ("age",), [])
     line, end = advise(attacked)
     assert end.startswith(
-        "Not tried: levels beside noise, earlier runs, models of single cycles, sums of class "
+        "Not tried: levels beside noise, means of repeated sums with noise, models of single cycles"
     )
     assert line.startswith("None of 5 labeled examples was read")
     assert list_examples(attacked) == (["Column"], [])

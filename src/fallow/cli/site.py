@@ -344,7 +344,7 @@ def attack(
 ) -> None:
     """Compute labeled examples from what this site sent, as a coordinator could.
 
-    It attacks the sums of the newest run as if the coordinator knew those of all other sites, so
+    It attacks the sums of all runs as if the coordinator knew those of all other sites, so
     secure aggregation does not help. Nothing is sent. The file attack.csv in the folder
     of the site has all true and computed examples, for the eyes of the site only.
     """

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fallow.core.methods import Encoder
+from fallow.core.methods import Encoder, TrainingAlgorithm
 from fallow.core.missing import filled
 from fallow.core.types import State, Values
 from fallow.core.view import FOLDS
@@ -28,6 +28,8 @@ from fallow.measurements.disclosure import (
     units_of,
 )
 from fallow.measurements.results import AttackResult
+from fallow.measurements.tree_attacks import TreeLabels, attack_trees, read_edges
+from fallow.sites.site import LocalSite
 from fallow.sites.view import SiteView
 from fallow.training.closed_form import ClosedForm
 from fallow.training.parts.self_training import has_enough
@@ -76,7 +78,7 @@ def _add(replies: Sequence[Values]) -> Values:
 def measure_disclosure(
     simulation: Simulation, sums: Sequence[Values], state: State
 ) -> list[AttackResult]:
-    """Attack the sums of each training phase and the final model of a simulated run.
+    """Attack the sums of each training phase of a simulated run, and its final closed-form model.
 
     Parameters
     ----------
@@ -87,6 +89,9 @@ def measure_disclosure(
     state : State
         Final model.
     """
+    training = simulation.methods["training"]
+    if training.contract.has_trees:
+        return _measure_trees(simulation, training, state)
     encoder: Encoder | None = simulation.methods.get("encoder")
     fitted = simulation.encoded_by
     scale = None if simulation.scale is None else simulation.scale.state
@@ -124,7 +129,6 @@ def measure_disclosure(
     head = weight.double().numpy().T
     folds: list[Phase] = []
     pool: Phase | None = None
-    training = simulation.methods["training"]
     if isinstance(training, ClosedForm) and training.learns_unlabeled and phases:
         views = [SiteView(site, 0) for site in simulation.members.values()]
         counts = torch.bincount(labeled.y.long(), minlength=classes)
@@ -136,6 +140,30 @@ def measure_disclosure(
         Observed(features, phases, folds, pool, head, levels=levels, similar=similar)
     )
     return [attempt.result for attempt in attempts]
+
+
+def _measure_trees(
+    simulation: Simulation, training: TrainingAlgorithm, state: State
+) -> list[AttackResult]:
+    """Attack the sums by which trees are grown, of all phases and over all sites."""
+    members = list(simulation.members.values())
+    edges = read_edges(members[0].memory)
+    if edges is None:  # no site has labels
+        return []
+    labeled = _labeled_rows(simulation, is_in_model_form=True)
+    phases = []
+    for last in sorted(set(labeled.cycle.tolist())):
+        is_in = labeled.cycle <= last
+        phases.append(TreeLabels(labeled.x[is_in], labeled.y[is_in]))
+    everything = torch.cat([see_columns(site, site.x) for site in members])
+    classes = simulation.dataset.n_classes
+    attempts = attack_trees(training, phases, classes, edges, state, everything)
+    return [attempt.result for attempt in attempts]
+
+
+def see_columns(site: LocalSite, x: Tensor) -> Tensor:
+    """Return measured examples (m, *shape) in model form, as columns (m, d)."""
+    return site.see(x)[:].flatten(1)
 
 
 def list_folds(
@@ -151,8 +179,8 @@ def list_folds(
     return phases
 
 
-def _labeled_rows(simulation: Simulation) -> LabeledRows:
-    """Return the labeled training examples of all sites, those of each cycle together."""
+def _labeled_rows(simulation: Simulation, *, is_in_model_form: bool = False) -> LabeledRows:
+    """Return the labeled training examples of all sites, as measured or as columns of a model."""
     x = []
     y = []
     cycle = []
@@ -161,8 +189,13 @@ def _labeled_rows(simulation: Simulation) -> LabeledRows:
         labels = [
             label for label in site.store.load_labels(site.id) if not label.is_validation
         ]
-        x.append(site.x[[label.row for label in labels]])
-        y += [label.value for label in labels]
+        rows = torch.tensor([label.row for label in labels], dtype=torch.int64)
+        if is_in_model_form:
+            x.append(see_columns(site, site.x[rows]))
+            y += site.targets(rows).tolist()
+        else:
+            x.append(site.x[rows])
+            y += [label.value for label in labels]
         cycle += [label.cycle for label in labels]
         fold += [-1 if label.fold is None else label.fold for label in labels]
     return LabeledRows(

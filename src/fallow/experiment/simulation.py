@@ -464,10 +464,13 @@ def _choose_methods(
             "standardize is 'ranges', but only real sites agree on ranges of columns (in "
             "study.toml); set standardize=federated"
         )
-    if DISCLOSURE in config.measure and not isinstance(chosen["training"], ClosedForm):
+    training = chosen["training"]
+    is_attacked = isinstance(training, ClosedForm) or training.contract.has_trees
+    if DISCLOSURE in config.measure and not is_attacked:
         raise ValueError(
-            f"measure lists 'disclosure', which attacks the sums of closed-form training, and "
-            f"training is {config.training}; set training=closed-form, or omit it"
+            "measure lists 'disclosure', which attacks the sums of closed-form training and of "
+            f"trees, and training is {config.training}; set training=closed-form, or "
+            "omit it"
         )
     _check_site_scores(config, chosen)
     if encoder is None and dataset.missing is not None:

@@ -30,6 +30,7 @@ from fallow.measurements.attacks import (
     CosineFeatures,
     FeatureMap,
     LinearFeatures,
+    Mask,
     NetworkFeatures,
     Search,
     WithConstant,
@@ -451,8 +452,26 @@ def _compare(
     aligned = candidates
     if isinstance(observed.features, NetworkFeatures) and observed.features.is_of_images:
         aligned = observed.features.align(candidates, rows)
-    farthest, root = match_rows(aligned, rows)
-    is_read = farthest <= TOLERANCE
+    return compare_values(name, aligned, rows, numbers, started, unknowns=unknowns)
+
+
+def compare_values(
+    name: str,
+    candidates: Array,
+    rows: Array,
+    numbers: int,
+    started: float,
+    *,
+    unknowns: int | None = None,
+    is_read: Mask | None = None,
+) -> Attempt:
+    """Return the result of an attack: true rows (n, p) against its candidates (m, p).
+
+    is_read (n,): which rows were read, if not those within the tolerance.
+    """
+    farthest, root = match_rows(candidates, rows)
+    if is_read is None:
+        is_read = farthest <= TOLERANCE
     seconds = time.process_time() - started
     result: AttackResult = {
         "attack": name,
@@ -464,7 +483,7 @@ def _compare(
         "error": float(farthest[is_read].max()) if is_read.any() else None,
         "seconds": seconds,
     }
-    return Attempt(result, aligned, rows)
+    return Attempt(result, candidates, rows)
 
 
 def match_rows(candidates: Array, rows: Array) -> tuple[Array, Array]:

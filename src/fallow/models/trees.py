@@ -54,6 +54,10 @@ class Trees(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """Return the sums of trees.  x: (n, *shape) -> (n, sums)."""
+        return self.list_values(x).sum(1)
+
+    def list_values(self, x: Tensor) -> Tensor:
+        """Return the value of each tree.  x: (n, *shape) -> (n, stages, sums)."""
         flat = x.flatten(1)
         stages, sums, nodes = self.column.shape
         trees = torch.arange(stages * sums, device=x.device)
@@ -66,7 +70,7 @@ class Trees(nn.Module):
             is_above = flat.gather(1, columns[at]) > thresholds[at]
             node = 2 * node + is_above.long()
         values = self.leaf.flatten()[trees * (nodes + 1) + node]
-        return values.reshape(-1, stages, sums).sum(1)
+        return values.reshape(-1, stages, sums)
 
     forward = predict_by_head
 

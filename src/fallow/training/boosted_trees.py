@@ -132,8 +132,8 @@ class BoostedTrees:
     *Empty cells* are imputed before training, and columns of indicators mark them.
 
     *Disclosure.*  A stage sends 2 (2^depth - 1) d B sums for each tree with d columns and B bins in
-    ``depth`` exchanges.  With few labels, most cells of these histograms contain single examples.
-    Sites receive each level of each tree.
+    ``depth`` exchanges.  The bins of most labeled examples can be computed from them
+    (`fallow.measurements.tree_attacks`).  Sites receive each level of each tree.
 
     Examples
     --------
@@ -317,10 +317,10 @@ class BoostedTrees:
         takes={"edges": Real(("inputs", "cuts")), "baseline": Real("trees")},
     )
     def start(self, view: View, edges: Tensor, baseline: Tensor) -> Values:
-        """Store bins of labeled examples, (n, d), and first predictions, (n, trees)."""
+        """Store bins of labeled examples, (n, d), their ends, and first predictions, (n, trees)."""
         x = view.rows("labeled").flatten(1)
         bins = assign_bins(x.double(), edges)
-        return {"bins": bins, "scores": baseline.repeat(len(x), 1)}
+        return {"bins": bins, "edges": edges, "scores": baseline.repeat(len(x), 1)}
 
     @client.sum(
         "aggregates of gradients and hessians of labeled examples by node, column and bin",

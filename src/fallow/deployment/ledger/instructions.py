@@ -199,6 +199,10 @@ class Instructions:
         """Return the number of runs that the site took part in."""
         return int(self._tables.read("SELECT count(*) FROM run")[0][0])
 
+    def list_runs(self) -> list[str]:
+        """Return the runs that the site took part in, oldest first."""
+        return [run for (run,) in self._tables.read("SELECT id FROM run ORDER BY turn")]
+
     def latest_run(self) -> str | None:
         """Return the newest run by name, except those that the site has left."""
         sql = "SELECT max(id) FROM run WHERE id NOT IN (SELECT id FROM left_run)"

@@ -313,6 +313,14 @@ class LabelRequests:
         """Return the rows that cannot be requested in a cycle."""
         return {row for (row,) in self._tables.read(TAKEN, run, cycle, run)}
 
+    def load_first_entries(self) -> dict[int, tuple[str, int]]:
+        """Return the run and cycle in which each row got its first label from an annotator."""
+        sql = (
+            "SELECT q.row, q.run, q.cycle FROM task AS q JOIN run ON run.id = q.run "
+            "WHERE q.entered > 0 ORDER BY run.turn DESC, q.cycle DESC"
+        )
+        return {row: (run, cycle) for row, run, cycle in self._tables.read(sql)}
+
     def find_checkable_rows(self) -> set[int]:
         """Return the rows whose training label may be checked, once and not with an open task."""
         return {row for (row,) in self._tables.read(CHECKABLE)}

@@ -31,7 +31,7 @@ from fallow.deployment.schema import Schema
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.predict import read_site_model
 from fallow.encoders.base import EMPTY_CELLS, encode_rows
-from fallow.experiment.attacking import list_folds, sum_self_training
+from fallow.experiment.attacking import list_folds, see_columns, sum_self_training
 from fallow.experiment.encoding import encoding_with
 from fallow.measurements.attacks import TOLERANCE, Array
 from fallow.measurements.disclosure import (
@@ -51,6 +51,12 @@ from fallow.measurements.disclosure import (
 )
 from fallow.measurements.meter import count_values, find_widest
 from fallow.measurements.results import AttackResult
+from fallow.measurements.tree_attacks import (
+    TreeLabels,
+    attack_trees,
+    read_edges,
+    round_to_bins,
+)
 from fallow.sites.site import ENCODE, LocalSite, RunComponents
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
@@ -62,14 +68,26 @@ from fallow.storage.plain import cell, join_csv
 from fallow.storage.validation import STRICT
 from fallow.training.closed_form import ClosedForm
 
+FINISH = ("annotators", "finish")
+HISTOGRAMS = ("training", "histograms")
 LABELS = ("training", "totals")
+NOISY_LABELS = ("training", "noisy_totals")
 POOL = ("training", "example_totals")
 """Functions whose replies are sums over labeled examples, or over all of them."""
 FILE = "attack.csv"
 """File in the site's folder with true and computed examples, readable by its owner only."""
 NOT_TRIED = (
-    "Not tried: levels beside noise, earlier runs, models of single cycles, sums of class "
-    "probabilities, and sums of query strategies, encoders and feature scaling."
+    "Not tried: levels beside noise, means of repeated sums with noise, models of single cycles and "
+    "of earlier runs, sums of class probabilities, folds and sums of all examples in earlier runs, and "
+    "sums of query strategies, encoders and feature scaling."
+)
+NOT_TRIED_OF_TREES = (
+    "Not tried: sums of later nodes, the trees themselves, trees of earlier cycles, weights other than "
+    "1, and sums of query strategies, encoders and feature scaling."
+)
+NOT_SENT = (
+    "site {site} has sent no sum of labeled examples in its newest run; attack it after its first "
+    "labels were used"
 )
 IS_EMPTY = 0.5
 """Value of a missing-value indicator above which a cell is shown as empty."""
@@ -91,20 +109,17 @@ class SiteAttack(TypedDict):
 class ReadExample:
     """A labeled example, and what the best attack computed for it, in units of the data.
 
-    error: largest error of a column, in standard deviations.  cells: true and computed value of each
-    column, as in the file.
+    error: largest error of a column, in standard deviations.  is_read: whether every column is
+    within the tolerance, or in the right bin of trees.  cells: true and computed value of each column,
+    as in the file.
     """
 
     name: str
     true: Sequence[float]
     computed: Sequence[float]
     error: float
+    is_read: bool
     cells: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-
-    @property
-    def is_read(self) -> bool:
-        """Whether every column is within the tolerance."""
-        return self.error <= TOLERANCE
 
 
 @final
@@ -112,7 +127,8 @@ class ReadExample:
 class AttackedSite:
     """Results of all attacks, and the labeled examples with the best computed ones.
 
-    ``widest`` is the largest number of features with fewer numbers than values.
+    ``widest`` is the largest number of features with fewer numbers than values. ``has_trees`` says
+    that the sums are those by which trees are grown.
     """
 
     attacks: list[AttackResult]
@@ -120,12 +136,13 @@ class AttackedSite:
     examples: list[ReadExample]
     is_exact: bool = True
     widest: int = 0
+    has_trees: bool = False
 
 
 def attack_site(
     folder: SiteFolder, notify: Callable[[str, int, int], None], seconds: float
 ) -> AttackedSite:
-    """Attack what a site sent in its newest run.
+    """Attack what a site sent in all runs, in the feature scaling of the newest one.
 
     Parameters
     ----------
@@ -139,16 +156,16 @@ def attack_site(
     Raises
     ------
     ValueError
-        If nothing was sent, or if the study does not train in closed form.
+        If nothing was sent, or if the study trains neither in closed form nor trees.
     """
     agreement = folder.agreement
     built = build_study(agreement)
     training = built.methods["training"]
-    if not isinstance(training, ClosedForm):
+    if not training.contract.has_trees and not isinstance(training, ClosedForm):
         raise ValueError(
             f"study {agreement.name} trains by {agreement.config.training}, and only sums of "
-            "closed-form training are attacked; published attacks read single examples from "
-            "updates of gradient steps and from models"
+            "closed-form training and of trees are attacked; published attacks read single "
+            "examples from updates of gradient steps and from models"
         )
     with closing(folder.open_ledger()) as ledger:
         run = ledger.instructions.newest_run()
@@ -159,7 +176,9 @@ def attack_site(
             )
         ledger.store.run = run
         site = _open_site(folder, built, ledger)
-        return _attack(folder, built, training, site, ledger, notify, seconds)
+        if isinstance(training, ClosedForm):
+            return _attack(folder, built, training, site, ledger, notify, seconds)
+        return _attack_trees(folder, built, site, ledger)
 
 
 def _open_site(folder: SiteFolder, built: BuiltStudy, ledger: Ledger) -> LocalSite:
@@ -190,24 +209,16 @@ def _attack(
     seconds: float,
 ) -> AttackedSite:
     withdrawn = _find_withdrawals(ledger)
-    excluded = {*site.excluded.nonzero().flatten().tolist()}
-    labels = [
-        label
-        for label in site.store.load_labels(site.id)
-        if not label.is_validation and (label.row in withdrawn or label.row not in excluded)
-    ]
+    labels = _load_sent_labels(site, withdrawn)
     fitted = site.memory.get(ENCODE)
     if not labels or (built.encoder is not None and fitted is None):
-        raise ValueError(
-            f"site {site.id} has sent no sum of labeled examples in its newest run; attack it "
-            "after its first labels were used"
-        )
+        raise ValueError(NOT_SENT.format(site=site.id))
     units = _Units.of(site, built.encoder)
     if training.delta is None:
         sums = _list_sums(site, training, ledger, labels, withdrawn)
     else:
-        still = [label for label in labels if label.row not in excluded]
-        sums = _list_noisy_sums(site, ledger, still)
+        sums = _list_noisy_sums(site, ledger, labels, withdrawn)
+    sums = _keep_newest(sums)
     phases = []
     for of_phase, used in sums:
         aggregates = read_aggregates(of_phase, max(built.classes, 1))
@@ -264,11 +275,7 @@ def _attack(
     examples = _choose_nearest(attempts, sent_rows, units, names)
     results = [attempt.result for attempt in attempts]
     schema = folder.agreement.schema
-    # pixels, or features of an encoder without gradient
-    columns = tuple(f"value {position + 1}" for position in range(len(units.mean)))
-    if len(schema.features) == len(units.mean):
-        columns = schema.features
-        examples = [_add_cells(example, schema) for example in examples]
+    columns, examples = _name_columns(schema, len(units.mean), examples)
     n_values = len(units.mean)
     if columns == schema.features:
         n_values = count_values(schema.features, schema.shape)
@@ -279,6 +286,75 @@ def _attack(
         is_exact=training.delta is None,
         widest=find_widest(built.methods, built.dims, count_labeled(results), n_values),
     )
+
+
+def _load_sent_labels(site: LocalSite, withdrawn: Mapping[int, str]) -> list[Label]:
+    """Return the labels for training, also those of examples that were withdrawn."""
+    excluded = {*site.excluded.nonzero().flatten().tolist()}
+    return [
+        label
+        for label in site.store.load_labels(site.id)
+        if not label.is_validation and (label.row in withdrawn or label.row not in excluded)
+    ]
+
+
+def _attack_trees(
+    folder: SiteFolder,
+    built: BuiltStudy,
+    site: LocalSite,
+    ledger: Ledger,
+) -> AttackedSite:
+    """Attack the sums by which trees are grown; they follow from labels, bins and the final model."""
+    withdrawn = _find_withdrawals(ledger)
+    labels = _load_sent_labels(site, withdrawn)
+    edges = read_edges(site.memory)
+    excluded = site.excluded.nonzero().flatten().tolist()
+    all_sent = list_sent_sums(ledger, labels, excluded, withdrawn, HISTOGRAMS)
+    if edges is None or not all_sent:
+        raise ValueError(NOT_SENT.format(site=site.id))
+    everything = see_columns(site, site.x[site.examples])
+    phases = []
+    for sent in all_sent:
+        site.reread(sent.labels)
+        rows = torch.tensor([label.row for label in sent.labels])
+        phases.append(TreeLabels(see_columns(site, site.x[rows]), site.targets(rows)))
+    state: State | None = None
+    if ledger.instructions.load_times(all_sent[-1].run, *FINISH):
+        state = read_site_model(folder.path).state
+    training = built.methods["training"]
+    attempts = attack_trees(training, phases, built.classes, edges, state, everything)
+    seen = everything.double().numpy()
+    mean, std = units_of(seen, seen.shape[1:])
+    last = phases[-1].x
+    true = (last.double().numpy() - mean) / std
+    binned = (round_to_bins(last, everything, edges) - mean) / std
+    scale = site.memory.get("features")
+    if scale is not None:
+        divisor = np.where(scale["std"] > 0, scale["std"], 1.0)
+        mean = mean * divisor + np.asarray(scale["mean"])
+        std = std * divisor
+    units = _Units(mean, std, None, None, {})
+    names = [folder.rows.ids[label.row] for label in all_sent[-1].labels]
+    examples = _choose_nearest(attempts, true, units, names, binned)
+    columns, examples = _name_columns(folder.agreement.schema, len(mean), examples)
+    return AttackedSite(
+        attacks=[attempt.result for attempt in attempts],
+        columns=columns,
+        examples=examples,
+        has_trees=True,
+    )
+
+
+def _name_columns(
+    schema: Schema, width: int, examples: list[ReadExample]
+) -> tuple[tuple[str, ...], list[ReadExample]]:
+    """Return the names of columns, and examples with the cells of a table.
+
+    Pixels, and features of an encoder without gradient, have numbers only.
+    """
+    if len(schema.features) == width:
+        return schema.features, [_add_cells(example, schema) for example in examples]
+    return tuple(f"value {position + 1}" for position in range(width)), examples
 
 
 def _read_head(folder: SiteFolder, built: BuiltStudy) -> Array | None:
@@ -296,13 +372,50 @@ def count_labeled(results: Sequence[AttackResult]) -> int:
     return max(result["rows"] for result in results if result["attack"] != OF_POOL)
 
 
-def list_phases(labels: Sequence[Label]) -> list[list[Label]]:
-    """Return the labels of each training phase, those of earlier cycles included, by row."""
-    phases = []
-    for last in sorted({label.cycle for label in labels}):
-        used = [label for label in labels if label.cycle <= last]
-        phases.append(sorted(used, key=lambda label: label.row))
-    return phases
+@final
+@dataclass(frozen=True)
+class SentSum:
+    """A sum over labels that left the site.
+
+    absent: rows that had left before.
+    """
+
+    run: str
+    labels: list[Label]
+    absent: list[int]
+
+
+def list_sent_sums(
+    ledger: Ledger,
+    labels: Sequence[Label],
+    excluded: Sequence[int],
+    withdrawn: Mapping[int, str],
+    function: tuple[str, str],
+) -> list[SentSum]:
+    """Return the sums over labels of all runs, oldest first.
+
+    excluded: rows that are excluded now.  withdrawn: time of the withdrawal of examples, which are in
+    the sums that were sent before.  function: owner and client function that computed the sums.
+    """
+    runs = ledger.instructions.list_runs()
+    turn_of = {run: turn for turn, run in enumerate(runs)}
+    first_use: dict[int, tuple[int, int]] = {}  # turn and cycle after which a row counts
+    for row, (run, cycle) in ledger.requests.load_first_entries().items():
+        first_use[row] = (turn_of[run], cycle)
+    own_labels = (0, -1)
+    sent: list[SentSum] = []
+    for run in runs:
+        for cycle, at in ledger.instructions.load_times(run, *function).items():
+            now = (turn_of[run], cycle)
+            absent = [row for row in excluded if withdrawn.get(row, at) <= at]
+            used = [
+                restore_label(ledger, label, at)
+                for label in labels
+                if first_use.get(label.row, own_labels) < now and label.row not in absent
+            ]
+            if used:
+                sent.append(SentSum(run, used, absent))
+    return sent
 
 
 def _list_sums(
@@ -312,25 +425,26 @@ def _list_sums(
     labels: Sequence[Label],
     withdrawn: Mapping[int, str],
 ) -> list[tuple[Values, list[Label]]]:
-    """Return the exact sums of all training phases, with the labels that counted then.
-
-    withdrawn: time of the withdrawal of examples, which are in the sums that were sent before.
-    """
-    times = ledger.instructions.load_times(ledger.store.run, *LABELS)
+    """Return the exact sums of all training phases of all runs, with the labels that counted then."""
     excluded = site.excluded.nonzero().flatten().tolist()
     result = []
-    for cycle, at in times.items():
-        absent = [row for row in excluded if withdrawn.get(row, at) <= at]
-        used = [
-            restore_label(ledger, label, at)
-            for label in labels
-            if label.cycle < cycle and label.row not in absent
-        ]
-        if used:
-            site.leave(absent)
-            site.reread(used)
-            result.append((training.totals(SiteView(site, 0)), used))
+    for sent in list_sent_sums(ledger, labels, excluded, withdrawn, LABELS):
+        site.leave(sent.absent)
+        site.reread(sent.labels)
+        result.append((training.totals(SiteView(site, 0)), sent.labels))
     return result
+
+
+def _keep_newest(
+    sums: Sequence[tuple[Values, list[Label]]],
+) -> list[tuple[Values, list[Label]]]:
+    """Return sums without those that were sent again for the same labels."""
+    kept: list[tuple[Values, list[Label]]] = []
+    for values, labels in sums:
+        if kept and kept[-1][1] == labels:
+            kept.pop()
+        kept.append((values, labels))
+    return kept
 
 
 def _find_withdrawals(ledger: Ledger) -> dict[int, str]:
@@ -351,22 +465,34 @@ def restore_label(ledger: Ledger, label: Label, at: str) -> Label:
 
 
 def _list_noisy_sums(
-    site: LocalSite, ledger: Ledger, labels: Sequence[Label]
+    site: LocalSite,
+    ledger: Ledger,
+    labels: Sequence[Label],
+    withdrawn: Mapping[int, str],
 ) -> list[tuple[Values, list[Label]]]:
-    """Return sums with noise, as they were sent, with the labels in them.
+    """Return the sums with noise of all runs, as they were sent, with the labels in them.
 
-    These are the sums of all phases, or the newest if an exchange was repeated.
+    If an exchange of a run was repeated, only its newest sum is returned.
     """
-    sent = [
-        released.reply
-        for released in ledger.store.load_releases(site.id).values()
-        if can_be_attacked(released.reply)
-    ]
-    phases = list_phases(labels)
-    if len(sent) != len(phases):
-        sent = sent[-1:]
-        phases = phases[-1:]
-    return list(zip(sent, phases, strict=False))
+    excluded = site.excluded.nonzero().flatten().tolist()
+    phases: dict[str, list[list[Label]]] = {}
+    for sent in list_sent_sums(ledger, labels, excluded, withdrawn, NOISY_LABELS):
+        phases.setdefault(sent.run, []).append(sent.labels)
+    newest = ledger.store.run
+    result = []
+    for run, used in phases.items():
+        ledger.store.run = run
+        releases = [
+            released.reply
+            for released in ledger.store.load_releases(site.id).values()
+            if can_be_attacked(released.reply)
+        ]
+        if len(releases) != len(used):
+            releases = releases[-1:]
+            used = used[-1:]
+        result += list(zip(releases, used, strict=False))
+    ledger.store.run = newest
+    return result
 
 
 @final
@@ -416,19 +542,34 @@ class _Units:
 
 
 def _choose_nearest(
-    attempts: Sequence[Attempt], rows: Array, units: _Units, names: Sequence[str]
+    attempts: Sequence[Attempt],
+    rows: Array,
+    units: _Units,
+    names: Sequence[str],
+    targets: Array | None = None,
 ) -> list[ReadExample]:
-    """Return the nearest candidate of all attacks for each labeled example."""
+    """Return the nearest candidate of all attacks for each labeled example.
+
+    targets: what an attacker can find of the examples at best, if not the examples themselves.
+    """
+    if targets is None:
+        targets = rows
     candidates = np.concatenate([attempt.candidates for attempt in attempts])
     if not len(candidates):
         return []
     examples = []
-    for name, row in zip(names, rows, strict=True):
-        away = np.abs(candidates - row).max(1)
+    for name, row, target in zip(names, rows, targets, strict=True):
+        away = np.abs(candidates - target).max(1)
         best = int(away.argmin())
         true, computed = units.restore(np.stack([row, candidates[best]]))
         examples.append(
-            ReadExample(name, true.tolist(), computed.tolist(), float(away[best]))
+            ReadExample(
+                name,
+                true.tolist(),
+                computed.tolist(),
+                error=float(np.abs(candidates[best] - row).max()),
+                is_read=bool(away[best] <= TOLERANCE),
+            )
         )
     examples.sort(key=lambda example: example.error)
     return examples
@@ -465,6 +606,14 @@ def advise(attacked: AttackedSite) -> list[str]:
     """Return what a site can conclude and change, in sentences."""
     n = count_labeled(attacked.attacks)
     read = sum(example.is_read for example in attacked.examples)
+    if attacked.has_trees:
+        return [
+            f"The bins of all columns can be computed of {read} of {count_noun(n, 'labeled example')} "
+            "from what this site sends; columns with few values have one value in each bin.",
+            "To change that, agree on a new study in closed form with noise (privacy.sums=noisy, "
+            "privacy.epsilon, closed-form:delta=1e-5), the only protection.",
+            NOT_TRIED_OF_TREES,
+        ]
     if not read:
         lines = [
             f"None of {count_noun(n, 'labeled example')} was read. This proves nothing: a longer "
