@@ -193,10 +193,9 @@ def write_exports(listing: Listing) -> str:
     modules |= {name: module for module, name in listing.more}
     imports = [f"    from {modules[name]} import {name} as {name}" for name in modules]
     rows = [f"    {name!r}: {modules[name]!r}," for name in sorted(modules)]
-    shown = "sorted(__all__)"
+    arguments = "__name__, MODULES"
     if hidden:
-        without = ", ".join(map(repr, hidden))
-        shown = f"sorted({{*__all__}} - {{{without}}})"
+        arguments += f", hidden={hidden}"
     lines = [
         f'"""{summary}"""',
         "",
@@ -214,11 +213,7 @@ def write_exports(listing: Listing) -> str:
         "__all__ = [*MODULES]",
         "",
         "if not TYPE_CHECKING:",
-        "    __getattr__ = import_when_used(__name__, MODULES)",
-        "",
-        "",
-        "def __dir__() -> list[str]:",
-        f"    return {shown}",
+        f"    __getattr__, __dir__ = import_when_used({arguments})",
         "",
     ]
     return "\n".join(lines)

@@ -66,7 +66,7 @@ def list_nodes(tree: ast.Module) -> list[ast.AST]:
     return nodes
 
 
-IMPORTED_WHEN_USED = "__getattr__ = import_when_used(__name__, MODULES)"
+IMPORTED_WHEN_USED = "import_when_used(__name__, MODULES"
 
 
 def beyond_exports(tree: ast.Module) -> list[str]:
@@ -89,17 +89,17 @@ def beyond_exports(tree: ast.Module) -> list[str]:
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                 return all(isinstance(one, ast.ImportFrom) for one in node.body)
             case ast.If(test=ast.UnaryOp(operand=ast.Name(id="TYPE_CHECKING"))):
-                return [*map(ast.unparse, node.body)] == [IMPORTED_WHEN_USED]
+                values = [one.value for one in node.body if isinstance(one, ast.Assign)]
+                names = [*map(ast.unparse, values)]
+                return len(names) == len(node.body) and all(
+                    name.startswith(IMPORTED_WHEN_USED) for name in names
+                )
             case ast.Import():
                 return True
             case ast.ImportFrom():
                 return all(alias.name != "*" for alias in node.names)
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.List() | ast.Constant()):
                 return name.startswith("__")
-            case ast.FunctionDef(
-                name="__dir__", body=[ast.Return()]
-            ):  # the names are listed
-                return True
         return False
 
     return [

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
 
-def import_when_used(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package (PEP 562).
+def import_when_used(
+    package: str, modules: Mapping[str, str], hidden: Collection[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the ``__getattr__`` and the ``__dir__`` of a package (PEP 562).
 
     Parameters
     ----------
@@ -17,13 +19,16 @@ def import_when_used(package: str, modules: Mapping[str, str]) -> Callable[[str]
         Full name of the package.
     modules : mapping
         Exported name -> the module that defines it.
+    hidden : collection of str
+        Names that are not listed.
 
     Examples
     --------
     >>> import fallow.strategies
-    >>> find = import_when_used("fallow.strategies", {"Margin": "fallow.strategies.margin"})
-    >>> find("Margin").__name__
-    'Margin'
+    >>> modules = {"Margin": "fallow.strategies.margin"}
+    >>> find, list_names = import_when_used("fallow.strategies", modules)
+    >>> find("Margin").__name__, list_names()
+    ('Margin', ['Margin'])
     >>> find("Margins")
     Traceback (most recent call last):
     AttributeError: module 'fallow.strategies' has no attribute 'Margins'
@@ -36,4 +41,7 @@ def import_when_used(package: str, modules: Mapping[str, str]) -> Callable[[str]
         setattr(sys.modules[package], name, value)
         return value
 
-    return find_export
+    def list_exports() -> list[str]:
+        return sorted({*modules} - {*hidden})
+
+    return find_export, list_exports

@@ -33,7 +33,7 @@ __all__ = [
     "Stacked",
 ]
 if not TYPE_CHECKING:  # most sites stack no models
-    __getattr__ = import_when_used(__name__, {"Stacked": "fallow.engine.stacked"})
+    __getattr__, _ = import_when_used(__name__, {"Stacked": "fallow.engine.stacked"})
 
 AUTO = "auto"
 """Name that selects `choose_executor`."""

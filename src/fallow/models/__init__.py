@@ -42,10 +42,8 @@ MODULES = {
 __all__ = [*MODULES]
 
 if not TYPE_CHECKING:
-    __getattr__ = import_when_used(__name__, MODULES)
-
-
-def __dir__() -> list[str]:
-    return sorted(
-        {*__all__} - {"EmbeddingModel", "check_model", "build_model", "outline_model"}
+    __getattr__, __dir__ = import_when_used(
+        __name__,
+        MODULES,
+        hidden=["EmbeddingModel", "check_model", "build_model", "outline_model"],
     )

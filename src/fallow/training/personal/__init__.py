@@ -38,8 +38,4 @@ MODULES = {
 __all__ = [*MODULES]
 
 if not TYPE_CHECKING:
-    __getattr__ = import_when_used(__name__, MODULES)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    __getattr__, __dir__ = import_when_used(__name__, MODULES)
