@@ -155,7 +155,7 @@ def test_classes_named_by_digits_keep_their_keys(tmp_path: Path) -> None:
     queue = replace(make_queue(tmp_path, digits, asked=asked), plan=GUIDED)
     html = (browser := enter(queue)).get("/") and browser.shown.text
     assert html.count('data-key="2"') == 2 and html.count('data-key="1"') == 1
-    assert len(FREE_LETTERS) == 20
+    assert len(FREE_LETTERS) == 19
 
 
 def test_a_sheet_confirms_the_unmarked_examples_and_the_marked_come_one_by_one(
