@@ -205,6 +205,15 @@ def test_trees_are_those_of_scikit_learn_on_the_same_bins(classes: int) -> None:
     assert_close(ours, torch.from_numpy(expected), rtol=0, atol=1e-5)
 
 
+def test_boosting_goes_on_after_a_stage_without_a_split() -> None:
+    rows = rows_of(2)
+    method = fl.BoostedTrees(stages=6, depth=1, bins=8, least=6.0, shrinkage=0.9)
+    model = train(federate(rows, 2, "similar sites", method))
+    leaf = model.leaf.flatten(1)
+    assert (leaf.amax(1) != leaf.amin(1)).tolist() == 3 * [True] + 3 * [False]
+    assert_close(model(rows.z), boost_pooled(rows, 2, method), rtol=0, atol=1e-9)
+
+
 # -- bins and splits --------------------------------------------------------------------------------
 
 
@@ -380,9 +389,15 @@ def test_strategies_of_predictions_and_columns_select(strategy: str) -> None:
     assert chosen.records["labeled"].tolist() == [20, 26]
 
 
-def test_histograms_that_are_too_large_for_a_message_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"have 16,384,000 numbers.*; lower depth or bins"):
-        fl.BoostedTrees(depth=8).check_size(trees=10, width=100)
+def test_histograms_that_are_too_large_for_a_message_are_refused_before_labeling(
+    tmp_path: Path,
+) -> None:
+    x = np.random.default_rng(0).normal(size=(400, 300)).astype(np.float32)
+    data = fl.from_arrays(x, np.arange(400) % 2)
+    settings = {**SHORT, "training": fl.BoostedTrees(depth=8), "initial": 0, "cycles": 1}
+    with pytest.raises(ValueError, match=r"have 4,915,200 numbers.*; lower depth or bins"):
+        fl.run(data, "random", out=tmp_path / "run", **settings)
+    assert not list(tmp_path.rglob("*.sqlite*"))  # no run began
 
 
 def test_a_site_refuses_a_tree_of_other_columns() -> None:

@@ -134,6 +134,15 @@ class DataDependentTraining(Protocol):
 
 
 @runtime_checkable
+class SizeLimitedTraining(Protocol):
+    """A training algorithm that does not support examples with any number of features."""
+
+    def check_size(self, features: int, outputs: int) -> None:
+        """Raise ValueError if data with so many features and outputs of the model are too large."""
+        ...
+
+
+@runtime_checkable
 class FinalTraining(Protocol):
     """A training algorithm with local work after the last round of a phase, such as fine-tuning.
 

@@ -8,7 +8,7 @@ import torch
 
 from fallow.core.contract import Contract
 from fallow.core.kinds import show_value
-from fallow.core.methods import Method, Methods, Query
+from fallow.core.methods import Method, Methods, Query, SizeLimitedTraining
 from fallow.core.model_vectors import Layout
 from fallow.core.names import OWN, NamePolicy, spell_class
 from fallow.core.streams import stream
@@ -158,6 +158,8 @@ def check_task(
             "each site for their products); use an encoder with fewer features, such as "
             "fourier:features=4096, or a training algorithm with gradient steps"
         )
+    if isinstance(methods["training"], SizeLimitedTraining):
+        methods["training"].check_size(width, dataset.n_outputs)
     if config.completed_training.examples_per_step == 1:
         maker = ModelMaker(config, shape, dataset.n_outputs, policy)
         row = torch.zeros(1, *shape, dtype=DTYPES[config.dtype])

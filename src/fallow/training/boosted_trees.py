@@ -53,6 +53,8 @@ NEAREST = (
 FARTHEST = 1e6  # distance in the same units at which the last interval begins
 TIE = 1e-7
 """Relative difference below which two gains are equal, because sums over sites are rounded."""
+SMALLEST_LEAF = 1e-7
+"""Value of a leaf up to which a stage without a split changes no prediction."""
 RAREST = 1e-12
 """Least share of a class in the first prediction: a class without a label is never predicted."""
 MOST_NUMBERS = 2**22
@@ -125,6 +127,10 @@ class BoostedTrees:
 
     *Few labels.*  No tree splits without enough labels for two leaves.  With the default ``least``,
     two classes of equal size need at least eight labels.
+
+    *Stages without a split.*  A stage whose trees cannot split adds a constant, as in scikit-learn.
+    Gradients change with it, so a later stage may split again.  Training ends early only after a
+    stage without a split whose constants are 0, because all later stages would equal it.
 
     *Ties.*  Among splits with equal gains, the first column is used, and there the middle of the
     first run of equal cuts.
@@ -202,7 +208,6 @@ class BoostedTrees:
     def boost(self, ask: Ask, edges: Tensor, labels: Mapping[str, Tensor]) -> Tensor:
         """Return the model after all stages as a flat vector."""
         baseline = first_sums(labels)  # (trees,)
-        self.check_size(len(baseline), len(edges))
         model = TreeValues.zeros(self.stages, len(baseline), self.depth)
         ask.keep(self.start, None, edges=edges, baseline=baseline)
         for stage in range(self.stages):
@@ -210,18 +215,19 @@ class BoostedTrees:
             model.column[stage] = column.double()
             model.threshold[stage] = edges[column, cut.clamp_max(self.bins - 2)]
             model.leaf[stage] = leaf
-            if not bool((cut < self.bins - 1).any()):  # nor does a later one
-                break
+            is_split = bool((cut < self.bins - 1).any())
+            if not is_split and float(leaf.abs().max()) <= SMALLEST_LEAF:
+                break  # nothing changes, so no later stage splits either
             ask.keep(self.advance, None, stage=stage, column=column, cut=cut, leaf=leaf)
         return model.flatten(baseline, max(len(labels["counts"]), 1))
 
-    def check_size(self, trees: int, width: int) -> None:
-        """Raise ValueError if the histograms of one level are too large for a message."""
-        numbers = 2 * trees * 2 ** (self.depth - 1) * width * self.bins
+    def check_size(self, features: int, outputs: int) -> None:
+        trees = count_sums(outputs)
+        numbers = 2 * trees * 2 ** (self.depth - 1) * features * self.bins
         if numbers > MOST_NUMBERS:
             raise ValueError(
-                f"the histograms of {trees} trees of depth {self.depth} with {width} columns and "
-                f"{self.bins} bins have {numbers:,} numbers, and a message has at most "
+                f"the histograms of {trees} trees of depth {self.depth} with {features} columns "
+                f"and {self.bins} bins have {numbers:,} numbers, and a message has at most "
                 f"{MOST_NUMBERS:,}; lower depth or bins, or use fewer columns"
             )
 
