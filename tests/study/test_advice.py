@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 
 from fallow.configs.few_labels import OURS, RIVALS, RULES, SCORES, SOLVED, TUNED, read_table
+from fallow.core.names import spell_class
+from fallow.settings.classes import classes_of
 from fallow.study.advice import (
     COLUMNS,
     AdviceTable,
@@ -196,7 +198,12 @@ def test_the_shipped_table_knows_the_worlds_of_its_tasks() -> None:
         == set(table.scores["task"])
         <= {task.name for task in SOLVED}
     )
-    assert {RULES.reference, RULES.usual, *OURS[:2]} <= set(table.scores["strategy"])
+
+
+def test_advice_names_strategies_as_the_command_line_does() -> None:
+    named = set(read_table().scores["strategy"])
+    assert {RULES.reference, RULES.usual} <= named
+    assert named <= {spell_class(cls) for cls in classes_of("strategy").values()}
 
 
 def test_advice_for_few_labels_rests_on_the_shipped_table() -> None:

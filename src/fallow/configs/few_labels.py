@@ -256,13 +256,18 @@ def classes_of(task: ExperimentConfig) -> int:
 FOLDER = Path(__file__).parent / "published"
 SCORES = FOLDER / "few-labels.csv"
 SIMULATIONS = FOLDER / "few-labels-tasks.csv"
-RULES = Rules(reference="random", usual="typical_unsure", trainer="closed-form")
+RULES = Rules(reference="random", usual="typical-unsure", trainer="closed-form")
 
 
 @lru_cache(maxsize=1)
 def read_table() -> AdviceTable:
     """Read the scores of each strategy by task, seed and labels, and the properties of each
     task.
+
+    The file has names as in Python; strategies have the names of the command line here.
+
+    >>> "typical-unsure" in set(read_table().scores["strategy"])
+    True
     """
     import pandas as pd
 
@@ -274,4 +279,6 @@ def read_table() -> AdviceTable:
             apart=float(row.apart),
             uneven=float(row.uneven),
         )
-    return AdviceTable(pd.read_csv(SCORES), simulations)
+    scores = pd.read_csv(SCORES)
+    scores["strategy"] = scores["strategy"].str.replace("_", "-")
+    return AdviceTable(scores, simulations)
