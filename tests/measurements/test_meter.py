@@ -192,7 +192,7 @@ def test_the_widest_encoder_has_fewer_numbers_than_values(rows: int, values: int
         (
             ClosedForm(reveal="head"),
             20,  # enough for self-training
-            2 + 5 * 275 + 231 + 9 * 276 + 105 + 35,
+            2 + 5 * 275 + 231 + 24 + 8 * 264 + 105 + 35,
         ),
         (MaskedSolve(), 10, None),
     ],

@@ -24,7 +24,17 @@ from fallow.sites.in_process import InProcessChannel
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
-from fallow.training.parts.ridge import LinearHead
+from fallow.training.parts.ridge import (
+    LinearHead,
+    add_up,
+    centered,
+    decompose,
+    mixed,
+    predict,
+    rotate,
+    rotate_back,
+    solve_head,
+)
 from fallow.training.parts.self_training import (
     find_neighbors,
     has_enough,
@@ -93,6 +103,32 @@ def folds_of(rows: Rows) -> Tensor:
     lines = [Label(row, float(y), 0) for row, y in enumerate(rows.y)]
     labels = FoldAssignment(0, "a", CLASSES).assign(lines)
     return torch.tensor([label.fold for label in labels], dtype=torch.int64)
+
+
+@each_of(
+    "labels, features, has_center",
+    [(20, 48, False), (20, 48, True), (80, 12, False), (80, 12, True), (20, 19, False)],
+)
+def test_products_in_coordinates_of_the_path_give_the_models_without_a_fold(
+    labels: int, features: int, has_center: bool
+) -> None:
+    draw = stream(0, "coordinates", labels, features)
+    z = torch.randn(labels, features, generator=draw, dtype=torch.float64) + 3
+    z[-1] = z[0]  # a duplicate
+    y = one_hot(torch.randint(CLASSES, (labels,), generator=draw), CLASSES).double()
+    s = torch.rand(labels, generator=draw, dtype=torch.float64) + 0.5
+    center = z.mean(0) + 0.1 if has_center else None
+    part = slice(0, labels // 5)
+    total = centered(add_up(z, y, s, center), center)
+    axes, whole = rotate(decompose(total), center)
+    assert axes.shape[1] <= min(labels - 1, features)
+    away = z if center is None else z - center
+    fold = centered(add_up(away[part] @ axes, y[part], s[part]))
+    own = centered(add_up(z[part], y[part], s[part], center), center)
+    for penalty in (1e-6, 1e-2):
+        head = rotate_back(solve_head(mixed(whole, fold, -1.0), penalty), axes, center)
+        expected = solve_head(mixed(total, own, -1.0), penalty)
+        assert_close(predict(z, head), predict(z, expected), rtol=0, atol=1e-8)
 
 
 # -- the reference: the formulas, in NumPy ----------------------------------------------
@@ -446,8 +482,12 @@ SOFT = {**models(), "wanted": SHARES, "shares": SHARES}
 @each_of(
     "function, args, why",
     [
-        ("totals", {"fold": FOLDS}, "fold is 5, and it is a whole number of at most 4"),
-        ("totals", {"fold": -1}, "fold is -1, and it is a whole number"),
+        (
+            "fold_totals",
+            {"fold": FOLDS},
+            "fold is 5, and it is a whole number of at most 4",
+        ),
+        ("fold_totals", {"fold": -1}, "fold is -1, and it is a whole number"),
         ("held_out", {**models(), "fold": 0}, "has the argument 'fold'"),
         (
             "soft_labels",
@@ -496,12 +536,13 @@ def test_an_example_that_leaves_between_passes_is_in_no_later_sum() -> None:
     before = soft_labels(site, 1)
     site._site.leave([0, LABELED])  # one with a label and one without
     after = soft_labels(site, 1)
-    for name in ("guessed", "smoothed", "targets"):
+    for name in ("smoothed", "targets"):
         assert float(before[name].sum()) == pytest.approx(LABELED + UNLABELED)
         assert float(after[name].sum()) == pytest.approx(LABELED + UNLABELED - 2)
     known = one_hot(site.labels, CLASSES).sum(0)
     by_equal = (UNLABELED - 1) / CLASSES  # models of zeros
-    assert_close(after["guessed"][0], known + by_equal, check_dtype=False)
+    anchors = ClosedForm().anchor_shares(site)
+    assert_close(anchors["guessed"], (known + by_equal)[None], check_dtype=False)
 
 
 @each_of("n", [0, 7])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -99,6 +100,14 @@ def test_right_answers_weigh_no_more_than_the_rows_that_were_added(weight: float
     assert response_check.check("a", LEFT_OUT, losses(7 * weight))
     with pytest.raises(ValueError, match="the total weight of the labeled rows"):
         response_check.check("a", LEFT_OUT, losses(7.1 * weight))
+
+
+def test_products_of_a_fold_do_not_bound_the_losses_on_all_labels() -> None:
+    response_check = make_check()
+    response_check.check("a", TOTALS, products(weight=1.0))
+    fold = replace(TOTALS, steps=(Step("sum", "fold_totals", {}),))
+    response_check.check("a", fold, products(n=2, weight=1.0))
+    assert response_check.check("a", LEFT_OUT, losses(7.0))
 
 
 def test_no_row_loses_more_than_it_can() -> None:

@@ -118,7 +118,8 @@ class Histograms(Composite):
 class Products(Composite):
     """Σ s (1, z, y) (1, z, y)' over the labeled examples: features z, targets y, weights s.
 
-    dims: name of the number of features.  is_weighted: examples may have weights other than 1.
+    size: name of the number of features.  is_weighted: examples may have weights other than 1.
+    is_part: the examples are a part of those of earlier products.
 
     No number is larger than those of the registered examples can be, which bounds the influence of a
     site that invents them.  For classes, y is one-hot, so that Σ s y² is at most n.  For regression,
@@ -127,6 +128,7 @@ class Products(Composite):
 
     size: str = "features"
     is_weighted: bool = True
+    is_part: bool = False
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         return {
@@ -163,7 +165,7 @@ class Products(Composite):
         return limits.find_fault(parts)
 
     def note(self, parts: Parts) -> dict[str, float]:
-        return {MASS: float(parts["n"])}
+        return {} if self.is_part else {MASS: float(parts["n"])}
 
 
 @final

@@ -61,7 +61,7 @@ def sum_self_training(
     folds = []
     n_folds = FOLDS if has_folds else 0
     for fold in range(n_folds):
-        folds.append(_add([training.totals(view, fold=fold) for view in views]))
+        folds.append(_add([training.fold_totals(view, fold) for view in views]))
     return SelfTrainingSums(folds, _add([training.example_totals(view) for view in views]))
 
 

@@ -78,7 +78,7 @@ from fallow.settings.config import DISCLOSURE, ExperimentConfig
 from fallow.sites import LocalSite, RunComponents
 from fallow.sites.cases import Cases
 from fallow.sites.in_process import InProcessChannel, Simulated
-from fallow.sites.store import Store
+from fallow.sites.store import MemoryAnswers, Store
 from fallow.storage.features import FeatureStore
 from fallow.storage.files import raw
 from fallow.training.closed_form import ClosedForm
@@ -378,6 +378,7 @@ def environment_of(
         privacy=config.protected,
         noise="seeded",
         n_labels=len(dataset.labels),
+        answers=MemoryAnswers(),
     )
     if methods["query"].contract.simulator_only:
         parts = replace(parts, hidden=hidden)

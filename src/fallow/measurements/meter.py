@@ -124,6 +124,8 @@ def fill_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
     if "inputs" in sizes:  # and an intercept
         filled.setdefault("columns", sizes["inputs"] + 1)
         filled.setdefault("directions", sizes["inputs"] + 1)
+    if "features" in sizes:
+        filled.setdefault("axes", sizes["features"])
     return filled
 
 

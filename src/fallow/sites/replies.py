@@ -97,6 +97,7 @@ def _name_question(site: LocalSite, method: Method, step: Step, over: str) -> Qu
     examples = digest_of(site.examples if over == "all" else site.pool)
     scales = {name: site.memory[name] for name in FEATURE_SCALES if name in site.memory}
     question = {
+        "site": site.id,
         "algorithm": repr(method),
         "function": step.function,
         "args": dict(step.args),

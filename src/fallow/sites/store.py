@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
+from fallow.core.disclosure import payload
 from fallow.core.types import SiteId, State, Values
 from fallow.privacy.ledger import Released, ReleaseLedger, SumKey
 from fallow.storage.files import checksum
@@ -105,7 +106,7 @@ class Question(NamedTuple):
     """A sum over examples whatever their labels, which a site computes once.
 
     ``over``: "all" or "pool". ``examples``: digest of the positions of these examples. ``digest``: of
-    the client function, its arguments, the examples and the scales of the run.
+    the site, the client function, its arguments, the examples and the scales of the run.
     """
 
     over: str
@@ -122,6 +123,30 @@ class Answers(Protocol):
 
     def keep_answer(self, question: Question, reply: Values) -> None:
         """Store a reply, and delete those about other examples."""
+
+
+ANSWER_BYTES = 2**27
+"""Memory for the answers of all sites of a simulation."""
+
+
+@dataclass
+class MemoryAnswers:
+    """Answers of simulated sites in memory, as long as there is room for them."""
+
+    room: int = ANSWER_BYTES  # bytes
+    replies: dict[str, Values] = field(default_factory=dict)
+
+    def load_answer(self, question: Question) -> Values | None:
+        """Return the earlier reply, or None."""
+        return self.replies.get(question.digest)
+
+    def keep_answer(self, question: Question, reply: Values) -> None:
+        """Store a reply about all examples.  Those about a pool differ in each cycle."""
+        size = payload(reply)
+        if question.over != "all" or size > self.room:
+            return
+        self.room -= size
+        self.replies[question.digest] = reply
 
 
 @dataclass

@@ -137,13 +137,13 @@ class SiteView:
     def positions_of(self, which: Rows) -> Tensor:
         """Return positions of examples of a kind among all examples of the site."""
         check_rows_kind(which)
-        kinds = {
-            "pool": self._site.pool,
-            "labeled": self._site.labeled,
-            "validation": self._site.validation,
-            "all": self._site.examples,
-        }
-        return kinds[which]
+        if which == "pool":
+            return self._site.pool
+        if which == "labeled":
+            return self._site.labeled
+        if which == "validation":
+            return self._site.validation
+        return self._site.examples
 
     def model(self, name: str) -> State:
         """Return a stored model.

@@ -76,7 +76,6 @@ from fallow.training.parts.ridge import (
     TEMPERATURES,
     LinearHead,
     Path,
-    Totals,
     add_up,
     centered,
     decompose,
@@ -84,6 +83,8 @@ from fallow.training.parts.ridge import (
     head_of,
     log_losses,
     predict,
+    rotate,
+    rotate_back,
     row_blocks,
     solve_head,
     sum_features,
@@ -103,6 +104,7 @@ from fallow.training.parts.self_training import (
     read_examples,
     read_prepared,
     stack_heads,
+    sum_anchors,
     sum_examples,
     sum_held_out,
     sum_soft_labels,
@@ -118,13 +120,12 @@ DELTA = Limits(
     le=1e-2,
     advice=": well below 1 divided by the number of labeled examples, such as 1e-5",
 )
+FOLD_TOTALS = "aggregates of products of labeled examples of a fold, and labels"
 TINY = 1e-300  # means are 0 if no site has a label
 POOL_SHOWS = "it also sees those of all examples of each site"
 DIRECTIONS_SHOW = (
     f"every site receives {DIRECTIONS} principal directions of the features of all examples"
 )
-IN_FOLD = {"fold": Optional(Whole(upto=(FOLDS - 1,)))}
-"""Argument for the examples of one fold."""
 MODELS = {
     "weight": Real(("models", "features", "classes")),
     "bias": Real(("models", "classes")),
@@ -402,7 +403,6 @@ class ClosedForm:
             return self.private_round(state, ask)
         weights = class_weights(ask, self.class_counts) if self.balance == "class" else None
         center = self.find_center(ask, weights)
-        folds = self.sum_folds(ask, weights, center) if self.learns_unlabeled else None
         total = read_totals(
             sum_of_all(ask, self.totals, weights=weights, center=center), center
         )
@@ -421,7 +421,7 @@ class ClosedForm:
             if self.learns_unlabeled:
                 supervised = SelfTrainingResult(head, choice)
                 result = self.train_on_unlabeled(
-                    ask, total, supervised, folds, weights, center
+                    ask, total, path, supervised, weights=weights, center=center
                 )
                 head = result.head
                 choice = result.choice
@@ -504,25 +504,52 @@ class ClosedForm:
 
     # -- server side, self-training -----------------------------------------------------------
 
-    def sum_folds(
-        self, ask: Ask, weights: Tensor | None, center: Tensor | None
-    ) -> list[Totals] | None:
-        """Return the aggregates of every fold but the last; None with too few labels."""
+    def train_without_folds(
+        self,
+        ask: Ask,
+        total: AggregatedStatistics,
+        path: Path,
+        penalty: float,
+        *,
+        weights: Tensor | None,
+        center: Tensor | None,
+    ) -> list[LinearHead]:
+        """Return the models of labels without each fold; none with too few labels.
+
+        Sites that receive the path send products in coordinates of its eigenvectors: with fewer
+        labels than features, these are fewer numbers and determine the same models.
+        """
         per_class = sum_of_all(ask, self.class_counts)["counts"].clamp_min(0)
         if not has_enough(per_class):
-            return None
+            return []
+        axes = None
+        whole = total.totals
+        if self.reveal == "path":
+            axes, whole = rotate(path, center)
         folds = []
         for fold in range(FOLDS - 1):
-            part = sum_of_all(ask, self.totals, weights=weights, center=center, fold=fold)
-            folds.append(read_totals(part, center).totals)
-        return folds
+            part = sum_of_all(
+                ask,
+                self.fold_totals,
+                None,
+                fold=fold,
+                axes=axes,
+                center=center,
+                weights=weights,
+            )
+            folds.append(read_totals(part, None if axes is not None else center).totals)
+        heads = [solve_head(rest, penalty) for rest in train_totals(whole, folds)]
+        if axes is None:
+            return heads
+        return [rotate_back(head, axes, center) for head in heads]
 
     def train_on_unlabeled(
         self,
         ask: Ask,
         total: AggregatedStatistics,
+        path: Path,
         supervised: SelfTrainingResult,
-        folds: list[Totals] | None,
+        *,
         weights: Tensor | None,
         center: Tensor | None,
     ) -> SelfTrainingResult:
@@ -533,15 +560,23 @@ class ClosedForm:
         )
         if float(examples.mass) < total.rows + 1:
             return supervised
-        penalty = supervised.choice.penalty
-        plain = [supervised.head]
-        if folds is not None:
-            labeled = train_totals(total.totals, folds)
-            plain += [solve_head(totals, penalty) for totals in labeled]
+        plain = [
+            supervised.head,
+            *self.train_without_folds(
+                ask,
+                total,
+                path,
+                supervised.choice.penalty,
+                weights=weights,
+                center=center,
+            ),
+        ]
         ask.keep(self.prepare, None, directions=examples.directions, **stack_heads(plain))
-        smoothed = train_smoothed(ask, self.soft_labels, plain, examples, center)
+        smoothed = train_smoothed(
+            ask, self.anchor_shares, self.soft_labels, plain, examples, center
+        )
         v = weigh_plain(total.rows, classes)
-        if folds is None:
+        if len(plain) == 1:
             head = mix_heads(smoothed[0], plain[0], v)
             return supervised._replace(head=head, weight=1 - v)
 
@@ -637,10 +672,8 @@ class ClosedForm:
         takes=lambda self: {
             **self.weight_kinds,
             **self.center_kinds,
-            **(IN_FOLD if self.learns_unlabeled else {}),
         },
         when=lambda self: self.delta is None,
-        times=lambda self: FOLDS if self.learns_unlabeled else 1,
         reveals_parts=PARTS_SHOW,
     )
     def totals(
@@ -648,16 +681,39 @@ class ClosedForm:
         view: View,
         weights: Tensor | None = None,
         center: Tensor | None = None,
-        fold: int | None = None,
     ) -> Values:
-        """Return products of labeled examples; ``center`` (D,) is subtracted from the features.
+        """Return products of labeled examples; ``center`` (D,) is subtracted from the features."""
+        return totals_of(self.labeled(view, weights), center)
 
-        fold: for the examples of one fold alone.
-        """
-        rows = self.labeled(view, weights)
-        if fold is None:
+    @client.sum(
+        FOLD_TOTALS,
+        returns=lambda self: Products("axes", self.has_weights, is_part=True),
+        takes=lambda self: {
+            "fold": Whole(upto=(FOLDS - 1,)),
+            "axes": Optional(Real(("features", "axes")), self.reveal == "path"),
+            **self.weight_kinds,
+            **self.center_kinds,
+        },
+        when=lambda self: self.learns_unlabeled,
+        times=FOLDS - 1,
+        reveals_parts=PARTS_SHOW,
+    )
+    def fold_totals(
+        self,
+        view: View,
+        fold: int,
+        axes: Tensor | None = None,
+        weights: Tensor | None = None,
+        center: Tensor | None = None,
+    ) -> Values:
+        """Return products of the labeled examples of a fold, in coordinates of ``axes`` (D, r)."""
+        rows = take_fold(self.labeled(view, weights), view.folds == fold)
+        if axes is None:
             return totals_of(rows, center)
-        return totals_of(take_fold(rows, view.folds == fold), center)
+        away = rows.z.double()
+        if center is not None:
+            away = away - center
+        return totals_of(rows._replace(z=away @ axes))
 
     @client.sum(
         "aggregates of products of all examples, labeled or not",
@@ -687,10 +743,23 @@ class ClosedForm:
         return {**prepare_examples(view, directions, weight, bias).store()}
 
     @client.sum(
+        "aggregates of class probabilities of all examples by models of labels",
+        returns={"guessed": SHARES, "smoothed": SHARES},
+        takes={},
+        when=lambda self: self.learns_unlabeled,
+    )
+    def anchor_shares(self, view: View) -> Values:
+        """Return sums of the class probabilities that `prepare` stored, before and after a pass."""
+        return sum_anchors(
+            view,
+            read_prepared(view.memory["prepare"]),
+            one_hot(view.labels, view.classes).double(),
+        )
+
+    @client.sum(
         "aggregates of predicted class probabilities of all examples and of their products "
         "with features",
         returns={
-            "guessed": SHARES,
             "smoothed": SHARES,
             "targets": SHARES,
             "cross": Real(("models", "features", "classes")),
@@ -702,7 +771,7 @@ class ClosedForm:
             **self.center_kinds,
         },
         when=lambda self: self.learns_unlabeled,
-        times=PASSES + 1,
+        times=PASSES,
     )
     def soft_labels(
         self,

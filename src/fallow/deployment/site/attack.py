@@ -72,6 +72,7 @@ FINISH = ("annotators", "finish")
 HISTOGRAMS = ("training", "histograms")
 LABELS = ("training", "totals")
 NOISY_LABELS = ("training", "noisy_totals")
+FOLDS = ("training", "fold_totals")
 POOL = ("training", "example_totals")
 """Functions whose replies are sums over labeled examples, or over all of them."""
 FILE = "attack.csv"
@@ -244,8 +245,7 @@ def _attack(
     )
     if POOL in sent:
         used = sums[-1][1]
-        has_folds = sent[LABELS].replies > sent[POOL].replies
-        more = sum_self_training(training, [SiteView(site, 0)], has_folds=has_folds)
+        more = sum_self_training(training, [SiteView(site, 0)], has_folds=FOLDS in sent)
         of_label = torch.tensor(
             [-1 if label.fold is None else label.fold for label in used]
         )

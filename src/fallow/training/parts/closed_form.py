@@ -112,12 +112,7 @@ class FeatureRows:
         return len(self), self.width
 
     def __len__(self) -> int:
-        sizes = {
-            "pool": self.view.pool,
-            "labeled": len(self.view.labels),
-            "validation": len(self.view.validation_labels),
-        }
-        return sizes.get(self.which, sum(sizes.values()))
+        return len(self.view.positions_of(self.which))
 
     def blocks(self, size: int) -> Iterator[Tensor]:
         for rows in self.view.blocks(self.which, size):

@@ -498,20 +498,46 @@ def solve_one(total: Totals, penalty: float) -> RidgeSolution:
     return RidgeSolution(half, half.T @ total.b, total.mass, total.z, total.y)
 
 
+def rotate(path: Path, center: Tensor | None) -> tuple[Tensor, Totals]:
+    """Return an orthonormal basis (D, r) of the differences of examples, and their aggregates in it.
+
+    Aggregates are about ``center``.  Any solution is in the span of the basis, so that no number is
+    lost.  r is below the number of examples.
+    """
+    is_used = path.e > EPS * len(path.e) * path.e.max()
+    axes = path.u[:, is_used]
+    mean = path.z if center is None else path.z - center
+    a = path.e[is_used].diag()
+    return axes, Totals(path.mass, axes.T @ mean, path.y, a, path.ub[is_used])
+
+
+def rotate_back(head: LinearHead, axes: Tensor, center: Tensor | None) -> LinearHead:
+    """Return the solution for features from the one in coordinates of `rotate`."""
+    weight = axes @ head.weight
+    if center is None:
+        return LinearHead(weight, head.bias)
+    return LinearHead(weight, head.bias - center @ weight)
+
+
 def solve_head(total: Totals, penalty: float) -> LinearHead:
-    """Solve for one λ > 0, without leave-one-out outputs: four times faster than `solve_one`.
+    """Solve for one λ > 0, without leave-one-out outputs: ten times faster than `solve_one`.
+
+    SciPy's LAPACK takes a third of the time of PyTorch's.
 
     >>> z = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
     >>> total = centered(add_up(z, 3 * z, torch.ones(2)))
     >>> solve_head(total, 1e-12).weight.round(decimals=6).tolist()
     [[3.0]]
     """
-    inverse = total.a.clone()
-    inverse.diagonal().add_(penalty * total.mass)
-    root, failed = torch.linalg.cholesky_ex(inverse)
-    if bool(failed):
+    from scipy.linalg.lapack import dposv
+
+    matrix = total.a.clone()
+    matrix.diagonal().add_(penalty * total.mass)
+    symmetric = matrix.numpy().T  # column-major, and overwritten
+    _, weight, failed = dposv(symmetric, total.b.numpy(), lower=1, overwrite_a=1)
+    if failed:
         return solve_one(total, penalty).head()
-    return head_of_solved(torch.cholesky_solve(total.b, root), total.z, total.y)
+    return head_of_solved(torch.from_numpy(weight).contiguous(), total.z, total.y)
 
 
 # -- losses of the grid of penalties -------------------------------------------------------------

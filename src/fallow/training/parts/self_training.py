@@ -257,6 +257,15 @@ def prepare_examples(
     return Prepared(view.positions_of("all"), connect(reduced), anchors)
 
 
+def sum_anchors(view: View, prepared: Prepared, labels: Tensor) -> Values:
+    """Return sums over all examples of their anchors, before and after a pass.  labels: (n, C)"""
+    prepared = prepared.without_left(view.positions_of("all"))
+    at = torch.searchsorted(prepared.positions, view.positions_of("labeled"))
+    p = prepared.anchors.clone()
+    fix_labels(p, at, labels, find_known(view.folds, p.shape[1]))
+    return {"guessed": p.sum(0), "smoothed": smooth(p, prepared.connections).sum(0)}
+
+
 def sum_soft_labels(
     view: View,
     prepared: Prepared,
@@ -296,7 +305,6 @@ def sum_soft_labels(
         cross += away.T @ q[first : first + len(z)].flatten(1)
         first += len(z)
     return {
-        "guessed": p.sum(0),
         "smoothed": smoothed.sum(0),
         "targets": q.sum(0),
         "cross": cross.view(width, models, classes).permute(1, 0, 2).contiguous(),
@@ -351,17 +359,18 @@ def sum_held_out(rows: LabeledRows, folds: Tensor, weight: Tensor, bias: Tensor)
     right = torch.zeros(kinds, dtype=torch.float64)
     log = torch.zeros(kinds, len(TEMPERATURES), dtype=torch.float64)
     for z, y, s, at in row_blocks(rows.z, rows.y, rows.s, folds):
-        for model in range(models):
-            kind, index = divmod(model, FOLDS)
+        for index in range(FOLDS):
             is_out = at == index
             y_out = y[is_out].double()
             s_out = s[is_out].double()
-            away = y_out - z[is_out].double() @ weight[model] - bias[model]
+            outputs = z[is_out].double() @ weight[index::FOLDS]  # (K, n, C)
+            away = y_out - outputs - bias[index::FOLDS, None]
             outputs = y_out - away.clamp(-MOST_AWAY, MOST_AWAY)
-            p = torch.softmax(TEMPERATURE * outputs, 1)
-            squared[kind] += s_out @ (p - y_out).square().sum(1)
-            right[kind] += s_out @ (outputs.argmax(1) == y_out.argmax(1)).double()
-            log[kind] += log_losses(outputs, y_out, s_out)
+            p = torch.softmax(TEMPERATURE * outputs, 2)
+            is_right = outputs.argmax(2) == y_out.argmax(1)
+            squared += (p - y_out).square().sum(2) @ s_out
+            right += is_right.double() @ s_out
+            log += log_losses(outputs, y_out, s_out)
     return {"squared": squared, "right": right, "log": log}
 
 
@@ -497,6 +506,7 @@ def find_directions(second: Tensor) -> Tensor:
 
 def train_smoothed(
     ask: Ask,
+    anchor_shares: ClientCall,
     soft_labels: ClientCall,
     plain: Sequence[LinearHead],
     examples: Examples,
@@ -504,16 +514,11 @@ def train_smoothed(
 ) -> list[LinearHead]:
     """Return the models after all passes, from those of labels: all labels, and all but each fold.
 
-    Sites reply to ``soft_labels`` once more than there are passes: the first reply has the class
-    shares of the models of labels.  Later, the shares that are corrected are those of the pass
-    before, which saves an exchange in each pass.  Passes end when the outputs of all models hardly
-    change, which the products of all examples tell without an exchange.
+    Class shares of the models of labels come from ``anchor_shares``.  Later, the shares that are
+    corrected are those of the pass before, which saves an exchange in each pass.  Passes end when the
+    outputs of all models hardly change, which the products of all examples tell without an exchange.
     """
-    start = stack_heads(plain)
-    equal = torch.ones_like(start["bias"])
-    first = sum_of_all(
-        ask, soft_labels, None, **start, center=center, wanted=equal, shares=equal
-    )
+    first = sum_of_all(ask, anchor_shares)
     wanted = level(normalize(first["guessed"].clamp_min(0)))
     shares = first["smoothed"] / examples.mass
     heads = [*plain]
