@@ -115,6 +115,22 @@ def test_settings_about_data_and_comparisons_play_no_part() -> None:
     assert at_sites(base, "hearts", 2, TABLE) == at_sites(plain, "hearts", 2, TABLE)
 
 
+@each_of("setting", ["labels = ['a', 'b']", "seeds = 10", "drop = ['age']", "rows = 7"])
+def test_a_setting_without_effect_at_sites_is_refused(setting: str, tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    write_agreement(file, agreed())
+    assert read_agreement(file) == agreed()
+    file.write_text(f"{setting}\n{file.read_text()}")
+    name = setting.partition(" ")[0]
+    with pytest.raises(ValueError, match=f"study.toml: {name} in the experiment part"):
+        read_agreement(file)
+
+
+def test_options_of_files_play_no_part() -> None:
+    config = replace(agreed().config, drop=("age",), header_row=2)
+    assert at_sites(config, "hearts", 2, agreed().schema) == agreed().config
+
+
 def test_tables_are_standardized_and_images_are_not() -> None:
     images = Schema("images", "classification", classes=("a", "b"), shape=(1, 8, 8))
     arrays = Schema("arrays", "classification", classes=("a", "b"), shape=(8,))

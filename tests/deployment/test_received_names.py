@@ -77,13 +77,13 @@ def test_nothing_that_a_received_file_names_is_run(
     ran = tmp_path / "ran"
     fields = {"args": ["touch", str(ran)]} if name.startswith("sub") else {}
     file = write_sent(tmp_path, **{setting: Spec(name, fields)})
-    if setting != "partition":  # real sites ignore this setting
-        with pytest.raises(ValueError, match=f"study.toml: {setting}: '{name}' names code"):
-            read_agreement(file)
-        assert init(tmp_path).exit_code != 0
-        assert not (tmp_path / "SITE").exists()
-    else:
-        assert read_agreement(file).config.partition == Spec("natural")
+    why = f"{setting}: '{name}' names code"
+    if setting == "partition":  # real sites have no such setting
+        why = "partition in the experiment part"
+    with pytest.raises(ValueError, match=f"study.toml: {why}"):
+        read_agreement(file)
+    assert init(tmp_path).exit_code != 0
+    assert not (tmp_path / "SITE").exists()
     assert not ran.exists()
     assert not mark.exists()
 

@@ -30,6 +30,7 @@ from fallow.deployment.answer_plan import SINGLE, AnswerPlan
 from fallow.deployment.folders import check_authority
 from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
+from fallow.deployment.toml import OF_FILES
 from fallow.experiment.encoding import encoder_for_texts
 from fallow.experiment.methods import is_untrained
 from fallow.experiment.rows import features
@@ -475,8 +476,9 @@ def at_sites(
     if schema.task == "regression":
         training_config = complete_from(config.training_config, REGRESSION)
     privacy = replace(config.privacy, sums=config.privacy.stated_sums)
+    without_files = {name: getattr(DEFAULTS, name) for name in OF_FILES}
     return replace(
-        config,
+        replace(config, **without_files),
         privacy=privacy,
         training=_name_revealed(choose_training(config.training, schema.task)),
         encoder=encoder,
@@ -484,11 +486,6 @@ def at_sites(
         title=title,
         training_config=training_config,
         data=name,
-        label=None,
-        labels=(),
-        site=None,
-        group=None,
-        pages=DEFAULTS.pages,
         task="auto" if schema.task == "multilabel" else schema.task,
         rows=None,
         test_rows=None,

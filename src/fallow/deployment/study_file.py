@@ -14,6 +14,7 @@ from tomlkit.items import Table
 
 from fallow.core.names import BUILT_IN, DIGEST, Distribution, NamePolicy
 from fallow.core.refusal import explain_errors
+from fallow.core.wording import join_words
 from fallow.deployment.agreement import (
     Agreement,
     Bounds,
@@ -37,6 +38,7 @@ from fallow.deployment.descriptions import FEDERATION
 from fallow.deployment.received import check_texts, read_toml
 from fallow.deployment.schema import Schema, schema_from
 from fallow.deployment.toml import (
+    PLACED,
     add_config,
     format_duration,
     parse_duration,
@@ -204,6 +206,13 @@ def _find_section(settings: Mapping[str, object], name: str) -> Mapping[str, obj
 
 def _read_config(settings: Mapping[str, object], name: str) -> ExperimentConfig:
     """Return the settings outside sections as the experiment configuration of the study."""
+    unused = sorted(settings.keys() & set(PLACED))
+    if unused:
+        raise ValueError(
+            f"{join_words(unused)} in the experiment part of a study agreement would have no "
+            "effect: remove this from the file; columns and labels are settings of [schema], and "
+            "name and sites of [federation]"
+        )
     of_config: dict[str, object] = {"name": name, "data": name}
     for key, value in settings.items():
         if key not in ("federation", "schema"):
@@ -227,7 +236,8 @@ def study_schema() -> JsonSchema:
     sections = describe_file(Parties)["properties"]
     columns = build_schema(Schema)
     schema["$defs"] |= columns.pop("$defs")
-    del schema["properties"]["base"]  # an agreement extends no other file
+    for name in ("base", *PLACED):  # an agreement extends no other file
+        schema["properties"].pop(name, None)
     schema["properties"] |= {**sections, "schema": columns}
     schema["required"] = ["federation", "schema"]
     schema["description"] = "Study agreement: study.toml."

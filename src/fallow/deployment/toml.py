@@ -12,23 +12,34 @@ from tomlkit import TOMLDocument
 from tomlkit.items import Array, Item, Table
 
 from fallow.core.kinds import hints_of
+from fallow.core.load_options import LoadOptions
 from fallow.deployment.schema import Schema
 from fallow.settings.config import ExperimentConfig, settings_of_training
 from fallow.settings.descriptions import meaning_of
 from fallow.storage.validation import adapter_of
 
 UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
+OF_FILES = tuple(
+    option.name for option in fields(LoadOptions) if option.name != "drop_rows"
+)
+"""Settings for reading data files. Remote sites read theirs by the schema and ``site.toml``."""
 PLACED = (
+    *OF_FILES,
     "name",
     "data",
-    "task",
-    "channels",
+    "rows",
+    "test_rows",
+    "resplit",
     "partition",
     "sites",
     "test",
+    "device",
+    "precision",
     "strategies",
+    "reference",
     "seeds",
     "bounds",
+    "published",
 )
 """Settings without effect at remote sites: each has a single value there."""
 ALWAYS = (
