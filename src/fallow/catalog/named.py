@@ -62,7 +62,9 @@ def find_by_path(path: Path) -> tuple[CatalogEntry, Path] | None:
     Return None for any other path, and where files of the dataset are missing.
     """
     for entry in list_entries():
-        folder = _find_base(entry, path) if len(entry.shape) == 3 else None
+        if len(entry.shape) != 3:  # no images
+            continue
+        folder = _find_base(entry, path)
         if folder is not None:
             return entry, folder
     return None
@@ -122,9 +124,9 @@ def _list_parts(entry: CatalogEntry) -> list[tuple[str, ...]]:
     for edition in entry.editions:
         for file in edition.files:
             names += [file.name, *file.members]
-    names += [str(PurePosixPath(name).parent) for name in names]
-    paths = [PurePosixPath(name).parts for name in names]
-    return [parts for parts in paths if parts]
+    paths = [PurePosixPath(name) for name in names]
+    folders = [path.parent for path in paths]
+    return [path.parts for path in (*paths, *folders) if path.parts]
 
 
 def _is_whole(entry: CatalogEntry, folder: Path) -> bool:

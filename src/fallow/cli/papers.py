@@ -121,7 +121,8 @@ def _print_rows(rows: Sequence[PaperRow], as_json: bool) -> None:
     for row in rows:
         costs = []
         for seconds in (row.two_cores, row.one_gpu):
-            costs.append("-" if seconds is None else rough_duration(seconds))
+            shown = "" if seconds is None else rough_duration(seconds)
+            costs.append(shown)
         configuration = ", ".join(row.configuration)
         if row.studies > len(row.configuration):
             configuration += f" ({row.studies} studies)"

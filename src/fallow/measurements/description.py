@@ -417,10 +417,11 @@ def describe_counts(
             )
         )
     silent = [site for site in names if not any(cells.sum() for cells in counts[site])]
+    notes = [] if of_sites else [BY_SITE]
     return Description(
         columns=described,
         silent=silent,
-        notes=[] if of_sites else [BY_SITE],
+        notes=notes,
     )
 
 

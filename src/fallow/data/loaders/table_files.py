@@ -373,9 +373,8 @@ def _join_batches(
         if _is_nested(kind):
             columns[compose(name)] = pa.chunked_array([pa.nulls(n_rows, LISTS)])
             continue
-        cells = pa.chunked_array(
-            [batch.column(name) for batch in read], type=None if read else kind
-        )
+        parts = [batch.column(name) for batch in read] or [pa.array([], kind)]
+        cells = pa.chunked_array(parts)
         if cells.type != kind:  # texts, read as a dictionary
             check_fits(path.name, _count_letters(cells))
             cells = cells.cast(kind)

@@ -48,6 +48,18 @@ class Entry(TypedDict):
 
 
 FIELDS = tuple(Entry.__annotations__)
+EMPTY: Entry = {
+    "number": 0,
+    "time": "",
+    "event": "",
+    "party": "",
+    "run": "",
+    "exchange": "",
+    "row": "",
+    "bytes": "",
+    "epsilon": "",
+    "note": "",
+}
 
 KINDS = {
     "asked": "labeling tasks were created; note: their number and deadline",
@@ -122,19 +134,22 @@ def read_site_audit_log(folder: SiteFolder) -> AuditLog:
         study=folder.agreement.name,
         digest=folder.agreement.digest,
         key=folder.keys.verify,
-        entries=_number(map(_tell, lines)),
+        entries=_number(map(_read_line, lines)),
         disclosures=list_agreed_disclosures(folder.agreement),
     )
 
 
-def _tell(line: HistoryLine) -> Entry:
+def _read_line(line: HistoryLine) -> Entry:
     """Convert a line of a ledger to an entry."""
-    result = _empty(line.event)
-    result["time"] = line.at
-    result["party"] = line.annotator
-    result["run"] = line.run
-    result["exchange"] = line.key
-    result["note"] = line.note
+    result: Entry = {
+        **EMPTY,
+        "event": line.event,
+        "time": line.at,
+        "party": line.annotator,
+        "run": line.run,
+        "exchange": line.key,
+        "note": line.note,
+    }
     if line.row is not None:
         result["row"] = line.row
     if line.n_bytes is not None:
@@ -149,18 +164,19 @@ def read_coordinator_audit_log(folder: CoordinatorFolder) -> AuditLog:
     agreement = folder.agreement
     entries: list[Entry] = []
     for site, details in folder.admitted.items():
-        entry = _empty("admitted")
-        entry["party"] = site
-        entry["note"] = fingerprint(details)
-        entries.append(entry)
+        note = fingerprint(details)
+        entries.append({**EMPTY, "event": "admitted", "party": site, "note": note})
     entries += _list_decisions(folder.path, agreement)
     for arrival in read_arrivals(folder.path / ARRIVALS):
-        entry = _empty(arrival.event)
-        entry["time"] = arrival.time
-        entry["party"] = arrival.site
-        entry["run"] = arrival.run
-        entry["exchange"] = arrival.key
-        entry["note"] = arrival.reason
+        entry: Entry = {
+            **EMPTY,
+            "event": arrival.event,
+            "time": arrival.time,
+            "party": arrival.site,
+            "run": arrival.run,
+            "exchange": arrival.key,
+            "note": arrival.reason,
+        }
         if arrival.event == "received":
             entry["bytes"] = arrival.n_bytes
             entry["epsilon"] = arrival.epsilon
@@ -184,37 +200,20 @@ def _list_decisions(folder: Path, agreement: Agreement) -> Iterator[Entry]:
     with closing(EventLog(path / "event_log.sqlite", is_durable=True)) as event_log:
         run = event_log.read_note("run") or ""
         for absence in load_absences(event_log):
-            entry = _empty("absent")
-            entry["time"] = absence.at
-            entry["party"] = absence.site
-            entry["run"] = run
-            entry["exchange"] = str(absence.key)
-            yield entry
+            yield {
+                **EMPTY,
+                "event": "absent",
+                "time": absence.at,
+                "party": absence.site,
+                "run": run,
+                "exchange": str(absence.key),
+            }
         for site, since in load_left(event_log).items():
-            entry = _empty("left out")
-            entry["time"] = since
-            entry["party"] = site
-            entry["run"] = run
-            yield entry
+            yield {**EMPTY, "event": "left out", "time": since, "party": site, "run": run}
 
 
 def _time_of(entry: Entry) -> str:
     return entry["time"]
-
-
-def _empty(event: str) -> Entry:
-    return {
-        "number": 0,
-        "time": "",
-        "event": event,
-        "party": "",
-        "run": "",
-        "exchange": "",
-        "row": "",
-        "bytes": "",
-        "epsilon": "",
-        "note": "",
-    }
 
 
 def _number(entries: Iterable[Entry]) -> list[Entry]:
