@@ -1,5 +1,7 @@
 """Count the lines of each package, and of what a site process imports, beside those of a commit.
 
+Also count conditional expressions (``a if p else b``), and those that are arguments of a call.
+
     python scripts/size.py            beside the last tag
     python scripts/size.py COMMIT     beside another commit
 
@@ -8,6 +10,7 @@ There is no limit.  A commit that adds more than 300 lines to the core gives a r
 
 from __future__ import annotations
 
+import ast
 import io
 import os
 import subprocess
@@ -34,6 +37,7 @@ def main() -> None:
     today, site = count_tree(ROOT / "src"), count_site(ROOT / "src")
     before: Counter[str] = Counter()
     site_before: Counter[str] = Counter()
+    density, density_before = count_conditions(ROOT / "src"), (0, 0)
     if commit:
         with tempfile.TemporaryDirectory() as folder:
             archive = run_git("archive", "--format=tar", commit, "src/fallow")
@@ -41,6 +45,7 @@ def main() -> None:
                 tar.extractall(folder, filter="data")
             before = count_tree(Path(folder) / "src")
             site_before = count_site(Path(folder) / "src")
+            density_before = count_conditions(Path(folder) / "src")
     sys.stdout.write(f"{'':20} {'all packages':>21} {'a site process':>21}\n")
     since = commit[:10] or "no tag"
     heads = 2 * f"      today {since:>10}"
@@ -50,6 +55,9 @@ def main() -> None:
         numbers = [column[name] if name else sum(column.values()) for column in columns]
         cells = " ".join(f"{number:10,}" for number in numbers)
         sys.stdout.write(f"{name or 'sum':20} {cells}\n")
+    titles = ("conditions", "in arguments")
+    for title, n, n_before in zip(titles, density, density_before, strict=True):
+        sys.stdout.write(f"{title:20} {n:10,} {n_before:10,}\n")
 
 
 def find_tag() -> str:
@@ -92,6 +100,19 @@ def _count(source: Path, files: Iterable[Path]) -> Counter[str]:
         package = path.relative_to(source / "fallow").parent.parts[:1] or ("fallow",)
         counts[package[0]] += count_lines(path)
     return counts
+
+
+def count_conditions(source: Path) -> tuple[int, int]:
+    """Return the number of conditional expressions, and of those that are arguments of a call."""
+    n_all = 0
+    n_arguments = 0
+    for path in (source / "fallow").glob("**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            n_all += isinstance(node, ast.IfExp)
+            if isinstance(node, ast.Call):
+                values = [*node.args, *(keyword.value for keyword in node.keywords)]
+                n_arguments += sum(isinstance(value, ast.IfExp) for value in values)
+    return n_all, n_arguments
 
 
 def count_lines(path: Path) -> int:

@@ -36,3 +36,16 @@ def test_lines_are_counted_per_package_and_for_what_a_site_imports(tmp_path: Pat
         "core": 1,
         "deployment": 1,
     }
+
+
+def test_conditional_expressions_are_counted_with_those_in_arguments(
+    tmp_path: Path,
+) -> None:
+    code = """
+a = 1 if b else 2
+f(1 if b else 2, *c, d=3 if b else 4)
+f([1 if b else 2])
+"""
+    (tmp_path / "fallow").mkdir()
+    (tmp_path / "fallow" / "dense.py").write_text(code)
+    assert runpy.run_path(str(SCRIPT))["count_conditions"](tmp_path) == (4, 2)
