@@ -163,7 +163,7 @@ def test_sites_receive_one_model_unless_the_study_names_the_path(
 WIDTHS = {
     "identity": "62 exact numbers, .* can be computed; .* from 21 new labels on, .*categories",
     "fourier:features=16": "224 exact numbers, .* from 75 new labels on, or with at most 2 f",
-    "fourier": "3,276,268 exact numbers, .* examples can be computed; .* with at most 2 features",
+    "fourier": "3,263,872 exact numbers, .* examples can be computed; .* with at most 2 features",
 }
 
 
