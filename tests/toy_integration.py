@@ -108,7 +108,7 @@ from fallow.deployment.site.labeling_tools import LabelingTool
 
 class Slips(LabelingTool):
     def format_tasks(self, tasks):
-        head = "/".join(tasks.classes)
+        head = "/".join(tasks.choices)
         lines = [f"{line['id']}: ?" for line in tasks.lines]
         return {".txt": "\\n".join([head, *lines, ""]).encode()}
 

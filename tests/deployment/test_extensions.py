@@ -259,9 +259,9 @@ def test_a_labeling_tool_of_a_distribution_writes_tasks_and_reads_labels(
         "Wrote 1 labeling task"
         in command("export", site.path, file, "--tool", "slips").output
     )
-    assert file.read_text() == "no/yes\np0: ?\n"
+    assert file.read_text() == "no/yes/cannot tell\np0: ?\n"
     assert file.stat().st_mode & 0o077 == 0
-    file.write_text("no/yes\np0: yes\nnobody: no\n")
+    file.write_text("no/yes/cannot tell\np0: yes\nnobody: no\n")
     refused = command("import", site.path, file, "--tool", "slips")
     assert "label 2: this site has no example 'nobody'" in refused.output
     partly = command("import", site.path, file, "--tool", "slips", "--partial")

@@ -472,6 +472,7 @@ LIVE = {
         {
             "at": "2030-01-01T07:00:00+00:00",
             "site": "south",
+            "exchange": "0/train/0",
             "reason": "its clock strikes thirteen",
         }
     ],
