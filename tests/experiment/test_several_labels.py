@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from fallow.experiment.metrics import of_answers
 from fallow.experiment.predict import predict_with
 from fallow.experiment.trained import Trained
 from fallow.models.scores import entropy, margin, score_labels
+from fallow.report.page import write_report
 from tests import findings as several_labels
 
 NAN = float("nan")
@@ -195,3 +197,22 @@ def test_a_saved_model_predicts_several_labels(findings: fl.Dataset, tmp_path: A
         loaded.predict_set(findings.x_test)
     with pytest.raises(ValueError, match="several labels, which exported files do not"):
         loaded.export(tmp_path / "model.pt2")
+
+
+def test_a_report_names_labels_where_there_are_no_classes(
+    findings: fl.Dataset, tmp_path: Path
+) -> None:
+    metrics = ["auroc", "calibration-error"]
+    fl.compare(findings, ["margin"], seeds=1, out=tmp_path / "s", metrics=metrics, **SMALL)
+    page = write_report([tmp_path / "s"]).read_text(encoding="utf-8")
+    for text in (
+        "Accuracy by label",
+        "Test accuracy of each label.",
+        "accuracy on the labels that are hard to learn",
+        "mean over labels, over all test examples",
+        "examples that have the label, over all labels and seeds",
+    ):
+        assert text in page, text
+    for text in ("Accuracy by class", "of each class", "mean over classes", "per class"):
+        assert text not in page, text
+    assert all(f"label {name}" in page for name in several_labels.LABELS[:1])

@@ -73,12 +73,19 @@ def class_scores(study: StudyRecords) -> list[ClassScores]:
     return outcome
 
 
-def class_names(study: StudyRecords) -> tuple[str, ...]:
-    """Return the class names of the first seed's partition, or of the study for real sites.
+def name_outcome(study: StudyRecords) -> tuple[str, str]:
+    """Return what accuracies are of, one and several: classes, or labels of each example."""
+    return ("label", "labels") if study.study.labels else ("class", "classes")
 
-    The result is empty if neither is known.
+
+def class_names(study: StudyRecords) -> tuple[str, ...]:
+    """Return the names of several labels, or of the classes in the first seed's partition.
+
+    Those of the classes at real sites are in the study. The result is empty if none is known.
     """
     partitions = study.partitions
+    if study.study.labels:
+        return study.study.labels
     if not partitions:
         return study.study.classes
     return partitions[min(partitions)].classes

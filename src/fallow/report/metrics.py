@@ -11,6 +11,7 @@ import numpy as np
 from fallow.core.wording import join_some
 from fallow.engine.score_metrics import find_metric
 from fallow.report.blocks import Block, Blocks, Cells, Note, Table, show_figure
+from fallow.report.by_class import name_outcome
 from fallow.report.final_table import label_of, number, rank_strategies, spread_of
 from fallow.study.names import heading
 from fallow.study.records import StudyRecords
@@ -23,11 +24,11 @@ DIGITS = 3
 CALIBRATION = "calibration-error"
 RELIABILITY = (
     "Each mark is a tenth of the range of predicted probabilities: mean probability, and share "
-    "of examples that have the class, over all classes and seeds. Below the diagonal, a class is "
+    "of examples that have the {one}, over all {all} and seeds. Below the diagonal, a {one} is "
     "less frequent than predicted."
 )
 INTERVALS = (
-    "The value of a run is the mean over classes, over all test examples of all sites. Each cell "
+    "The value of a run is the mean over {all}, over all test examples of all sites. Each cell "
     "has the mean ± standard deviation over seeds, and the mean of the 95 % intervals of the runs, "
     "by bootstrap over test examples. An interval of a perfect value has no width."
 )
@@ -54,6 +55,7 @@ def metrics(study: StudyRecords, key: str) -> Blocks:
             cells[find_metric(name).title] = describe_metric(seeds)
         rows.append(cells)
     blocks: list[Block] = [Table.of("Metrics after the last cycle", rows)]
+    one, several = name_outcome(study)
     from fallow.report.figures.reliability import draw_reliability  # needs matplotlib
 
     points = {
@@ -64,10 +66,11 @@ def metrics(study: StudyRecords, key: str) -> Blocks:
     if figure is not None:
         labels = [label_of(strategy, study.study) for strategy in study.strategies]
         alt = f"Reliability diagram of {join_some(labels)}."
-        blocks.append(show_figure(figure, f"{key}-reliability", RELIABILITY, alt=alt))
+        caption = RELIABILITY.format(one=one, all=several)
+        blocks.append(show_figure(figure, f"{key}-reliability", caption, alt=alt))
     if study.is_regression:
         return [*blocks, Note(NUMBERS)]
-    return [*blocks, Note(INTERVALS)]
+    return [*blocks, Note(INTERVALS.format(all=several))]
 
 
 def read_metric(study: StudyRecords, strategy: str, name: str) -> list[MetricScores]:

@@ -15,6 +15,7 @@ from fallow.report.blocks import (
     Paragraph,
     Table,
 )
+from fallow.report.by_class import name_outcome
 from fallow.storage.received import parse_json, read_regular
 from fallow.study.preparation import FACTS
 from fallow.study.records import StudyRecords
@@ -51,7 +52,8 @@ def own_data(study: StudyRecords, key: str) -> Blocks:
         blocks.append(
             Notes([f"{warning[0].upper()}{warning[1:]}." for warning in facts["warnings"]])
         )
-    blocks.append(_sites(facts))
+    outcome, _ = name_outcome(study)
+    blocks.append(_sites(facts, outcome))
     if (study.path / SHEET).is_file():
         blocks.append(Note(f"The data sheet is {SHEET} in the folder of the study."))
     if facts["columns"]:
@@ -61,7 +63,7 @@ def own_data(study: StudyRecords, key: str) -> Blocks:
     return blocks
 
 
-def _sites(facts: DataFacts) -> Table:
+def _sites(facts: DataFacts, outcome: str) -> Table:
     classes = list(facts["classes"])
     reasons = [item["reason"] for item in facts["left_out"]]
     header = ["Site", "Read", "Kept", "Training", "Test", *reasons, *classes]
@@ -72,7 +74,8 @@ def _sites(facts: DataFacts) -> Table:
         numbers = [site["read"], site["kept"], site["train"], site["test"]]
         shown = [f"{number:,}" for number in numbers]
         rows.append([site["site"] or "all rows", *shown, *removed, *counts])
-    return Table("Examples of each site, and of each class after exclusions", header, rows)
+    caption = f"Examples of each site, and of each {outcome} after exclusions"
+    return Table(caption, header, rows)
 
 
 def _columns(facts: DataFacts) -> Table:

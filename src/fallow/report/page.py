@@ -31,6 +31,7 @@ from fallow.report.section import (
     buys_classes,
     chooses,
     has_class_scores,
+    has_label_scores,
     has_numbers,
     is_live,
     sections_of,
@@ -67,6 +68,7 @@ GENERAL = (
         "Errors relative to the fit with all labels", ERRORS, regression.excess, has_numbers
     ),
     Section("Accuracy by class", CLASSES, results.classes, has_class_scores),
+    Section("Accuracy by label", CLASSES, results.classes, has_label_scores),
     Section("Partition", CLASSES, results.partition, tells_classes),
     Section("Labels of each class over cycles", CLASSES, results.balance, buys_classes),
     Section("Effect of a setting", FINDINGS, comparisons.compare_settings, chooses),

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from fallow.core.wording import count_noun, join_some, join_words
 from fallow.report.blocks import Block, Blocks, Note, Notes, Table, present, show_figure
-from fallow.report.by_class import class_means, class_names, class_scores
+from fallow.report.by_class import class_means, class_names, class_scores, name_outcome
 from fallow.report.figures import study as draw
 from fallow.report.figures.style import looks, named_in_figures, with_band
 from fallow.report.final_table import (
@@ -158,15 +158,16 @@ def _signs(final: FinalTable) -> list[Block]:
 
 
 def classes(study: StudyRecords, key: str) -> Blocks:
-    """Return accuracy by class, and the gap between evenly and unevenly distributed
+    """Return accuracy by class or label, and the gap between evenly and unevenly distributed
     classes.
     """
+    outcome, outcomes = name_outcome(study)
     figure = draw.class_accuracy(study)
     if figure is None:
-        return [Note("The records have no accuracy by class.")]
+        return [Note(f"The records have no accuracy by {outcome}.")]
     caption = (
-        "Higher dots on the left mean a better accuracy on the classes that are hard to "
-        "learn. One dot per class and strategy: last cycle, mean over seeds."
+        f"Higher dots on the left mean a better accuracy on the {outcomes} that are hard to "
+        f"learn. One dot per {outcome} and strategy: last cycle, mean over seeds."
     )
     if len(named_in_figures(study)) < len(study.strategies):
         caption += " Gray bars span the other strategies."
@@ -198,20 +199,21 @@ def classes(study: StudyRecords, key: str) -> Blocks:
 
 def _describe_classes(study: StudyRecords) -> str:
     """Describe the class with the lowest accuracy, and the best strategy for it."""
+    outcome, _ = name_outcome(study)
     results = class_scores(study)
     means = class_means([scored.mean for scored in results])
     known = [(mean, which) for which, mean in enumerate(means) if mean is not None]
     if not known:
-        return "Test accuracy of each class."
+        return f"Test accuracy of each {outcome}."
     names = class_names(study) or tuple(map(str, range(len(means))))
     low, worst = min(known)
     high, best = max(known)
     leader = max(results, key=lambda scored: scored.mean[worst] or 0.0)
     return (
-        f"Test accuracy of each class. The lowest mean over strategies is {100 * low:.1f} "
-        f"% for class {names[worst]} ({label_of(leader.strategy, study.study)} is best there "
+        f"Test accuracy of each {outcome}. The lowest mean over strategies is {100 * low:.1f} "
+        f"% for {outcome} {names[worst]} ({label_of(leader.strategy, study.study)} is best there "
         f"with {100 * (leader.mean[worst] or 0.0):.1f} %), the highest {100 * high:.1f} % for "
-        f"class {names[best]}."
+        f"{outcome} {names[best]}."
     )
 
 

@@ -42,7 +42,13 @@ def has_classes(study: StudyRecords) -> bool:
 
 def has_class_scores(study: StudyRecords) -> bool:
     """Return whether models predict classes; nothing is predicted without training."""
-    return has_classes(study) and study.measure != DISTANCE
+    has_scores = has_classes(study) and study.measure != DISTANCE
+    return has_scores and not study.study.labels
+
+
+def has_label_scores(study: StudyRecords) -> bool:
+    """Return whether models predict several labels of each example."""
+    return has_classes(study) and bool(study.study.labels)
 
 
 def has_numbers(study: StudyRecords) -> bool:
@@ -62,9 +68,9 @@ def chooses(study: StudyRecords) -> bool:
 def tells_classes(study: StudyRecords) -> bool:
     """Return whether sites report the classes of their examples.
 
-    Real sites do not, and several labels per example are no classes: ``study.json`` names them.
+    Real sites do not, and several labels per example are no classes.
     """
-    return has_classes(study) and not is_live(study) and not study.study.classes
+    return has_classes(study) and not is_live(study) and not study.study.labels
 
 
 def buys_classes(study: StudyRecords) -> bool:

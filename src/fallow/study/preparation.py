@@ -238,7 +238,7 @@ def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bo
         write_json(
             path,
             {
-                "classes": list(labels) or None,
+                "labels": list(labels) or None,
                 "name": config.name,
                 "title": config.title,
                 "config": config.to_dict(),

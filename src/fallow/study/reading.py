@@ -97,11 +97,11 @@ class StudyFile(TypedDict):
         Annotated[Published | None, Field(description="published results to compare with")]
     ]
     classes: NotRequired[
+        Annotated[list[str] | None, Field(description="names of the classes at real sites")]
+    ]
+    labels: NotRequired[
         Annotated[
-            list[str] | None,
-            Field(
-                description="names of the classes at real sites, or of several labels per example"
-            ),
+            list[str] | None, Field(description="names of several labels per example")
         ]
     ]
 
@@ -311,6 +311,7 @@ def _study(path: Path, known: PaperResults) -> StudyManifest:
         published=raw.get("published"),
         versions=raw.get("versions") or {},
         classes=tuple(raw.get("classes") or ()),
+        labels=tuple(raw.get("labels") or ()),
         known=known,
     )
 

@@ -189,7 +189,7 @@ class StudyManifest:
     """Content of ``study.json``.
 
     ``classes`` are the class names of a study with real sites, which do not disclose their partition,
-    or the names of several labels per example.
+    and ``labels`` the names of several labels per example.
     """
 
     name: str
@@ -201,6 +201,7 @@ class StudyManifest:
     published: Mapping[str, Any] | None
     versions: Mapping[str, str]
     classes: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     # names and results in papers
     known: PaperResults = field(default=PaperResults(), repr=False, compare=False)
 

@@ -477,5 +477,6 @@ def describe_study(agreement: Agreement, cell: StudyRun) -> dict[str, object]:
         "command": "fallow coordinate start",
         "versions": versions(),
         "published": None,
-        "classes": list(agreement.schema.outcomes),
+        "classes": list(agreement.schema.classes),
+        "labels": list(agreement.schema.labels),
     }

@@ -15,7 +15,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fallow.report.by_class import class_names, class_scores
+from fallow.report.by_class import class_names, class_scores, name_outcome
 from fallow.report.degenerate import FAR
 from fallow.report.figures.style import (
     FAINT,
@@ -249,8 +249,9 @@ def class_accuracy(study: StudyRecords) -> Figure | None:
             if np.isfinite(at_y):
                 add_tip(axes, at_x, at_y, f"{name}: {at_y:.1f} %")
     _class_ticks(axes, [names[which] for which in ranked])
-    axes.set_xlabel("Class, sorted by mean accuracy, lowest first")
-    axes.set_title("Test accuracy of each class, %")
+    outcome, _ = name_outcome(study)
+    axes.set_xlabel(f"{outcome.capitalize()}, sorted by mean accuracy, lowest first")
+    axes.set_title(f"Test accuracy of each {outcome}, %")
     axes.grid(visible=False, axis="x")
     key_above(figure, study, strategies)
     return figure
