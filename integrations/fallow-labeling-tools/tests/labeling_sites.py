@@ -53,4 +53,6 @@ def site(queue: LabelQueue, path: Path, studio: Studio) -> Folder:
 
 def sync(folder: Folder, queue: LabelQueue) -> Synced:
     result: Any = folder
-    return LabelStudio().sync(result, queue.ledger, lambda row: picture(queue.rows, row))
+    return LabelStudio().sync(
+        result, queue.ledger, lambda row, number=0: picture(queue.rows, row, number)
+    )

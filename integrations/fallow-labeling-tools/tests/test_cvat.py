@@ -29,7 +29,9 @@ from tests.deployment.label_queues import DIGITS, DOSE, make_queue, picture_rows
 def export(queue: LabelQueue, path: Path) -> int:
     lines = list_open_tasks(queue.ledger, queue.schema, queue.rows)
     choices = list_choices(queue.schema, queue.plan)
-    tasks = LabelingTasks(lines, choices, lambda row: picture(queue.rows, row))
+    tasks = LabelingTasks(
+        lines, choices, lambda row, number=0: picture(queue.rows, row, number)
+    )
     write_with(CVAT(), path, tasks)
     return len(lines)
 
@@ -182,7 +184,9 @@ def test_labels_and_predictions_are_not_exported_as_images(tmp_path: Path) -> No
     queue_parts = (queue.ledger, queue.schema, queue.rows)
     for lines in (list_labels(*queue_parts), list_open_tasks(*queue_parts, guess=True)):
         choices = list_choices(DIGITS, queue.plan)
-        tasks = LabelingTasks(lines, choices, lambda row: picture(queue.rows, row))
+        tasks = LabelingTasks(
+            lines, choices, lambda row, number=0: picture(queue.rows, row, number)
+        )
         with pytest.raises(ValueError, match="omit --labels and --guess"):
             CVAT().format_tasks(tasks)
 

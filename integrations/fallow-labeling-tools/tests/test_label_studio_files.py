@@ -34,7 +34,7 @@ def take(queue: LabelQueue, path: Path) -> Imported:
 
 def export(queue: LabelQueue, path: Path, lines: Sequence[JsonObject]) -> None:
     choices = list_choices(queue.schema, queue.plan)
-    tasks = LabelingTasks(lines, choices, lambda row: None)
+    tasks = LabelingTasks(lines, choices, lambda row, number=0: None)
     assert write_with(LabelStudio(), path, tasks) == [path]
 
 

@@ -454,7 +454,8 @@ def import_(
         str | None,
         typer.Option(
             help="Labels of the masks or boxes in a study whose only label is done: FILE is then a "
-            "folder of masks (NAME.png, .nii or .nii.gz for the example NAME) or a COCO file",
+            "folder of masks (NAME.png, .nii or .nii.gz for the example NAME), a COCO file, or one of "
+            "--tool cvat",
         ),
     ] = None,
     quiet: opt.Quiet = False,
@@ -655,7 +656,7 @@ def _find_tool(site_folder: SiteFolder, tool: str) -> LabelingTool:
 def _open_images(site_folder: SiteFolder) -> ShowRow:
     """Return a function that reads the image of a row for a labeling tool."""
 
-    def show(row: int) -> DisplayedContent | None:
+    def show(row: int, number: int = 0) -> DisplayedContent | None:
         from fallow.core.optional import import_optional
 
         import_optional(
@@ -663,7 +664,7 @@ def _open_images(site_folder: SiteFolder) -> ShowRow:
         )
         from fallow.deployment.labeling_page.pictures import picture
 
-        return picture(site_folder.rows, row)
+        return picture(site_folder.rows, row, number)
 
     return show
 

@@ -1,4 +1,4 @@
-"""Annotations as files at a site: masks in a folder, or boxes in a COCO file.
+"""Annotations as files at a site: masks in a folder, or shapes in a COCO file or one of a tool.
 
 An open labeling task of a study with the only label "done" is answered if its annotation exists and
 suits the example.  The site checks names, shapes and labels.  No annotation leaves it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path, PurePath
 from typing import Annotated, NamedTuple
@@ -28,7 +28,12 @@ from fallow.data.loaders.nifti import SUFFIXES, is_nifti, read_header, read_nift
 from fallow.data.loaders.pixels import open_image
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.schema import Schema
-from fallow.deployment.site.labeling_tools import Imported, LabelingTool
+from fallow.deployment.site.labeling_tools import (
+    DrawnImage,
+    Imported,
+    LabelingTool,
+    Shape,
+)
 from fallow.deployment.site.pictures import read_inside
 from fallow.deployment.site.rows import SiteRows
 from fallow.storage.received import MOST_BYTES, parse_json, read_named
@@ -67,10 +72,10 @@ def import_annotations(
     """Answer the open tasks whose annotation exists with "done": all or none.
 
     ``path`` is a folder with a mask ``NAME.png``, ``NAME.nii`` or ``NAME.nii.gz`` for an example
-    ``NAME`` or ``NAME.*``, whose numbers are 0 or those of labels, from 1; or a COCO file whose
-    boxes have these labels. A case has one NIfTI mask of all slices, or a folder ``NAME`` with a
-    PNG mask for each, in the order of their names; or a box in one of its images. ``names`` are
-    the labels. ``annotator``, ``partial``, ``dry_run`` and
+    ``NAME`` or ``NAME.*``, whose numbers are 0 or those of labels, from 1; or a file whose shapes have
+    these labels: COCO, or with another suffix one that ``tool`` reads. A case has one NIfTI mask of
+    all slices, or a folder ``NAME`` with a PNG mask for each, in the order of their names; or a shape
+    in one of its images. ``names`` are the labels. ``annotator``, ``partial``, ``dry_run`` and
     ``tool``, which has its own names of examples, are those of `import_labels`. An example without
     annotation remains open; an annotation with the name of no example is refused. Raises ValueError
     for a study with other labels, and for a file that cannot be read.
@@ -83,8 +88,11 @@ def import_annotations(
     if not names or len(set(names)) < len(names):
         raise ValueError("name each label of the annotations once, in the order of numbers")
     stems = _list_stems(rows, tool)
-    read = _read_masks if path.is_dir() else _read_coco
-    annotations = read(path, rows, stems, names)
+    if path.is_dir():
+        annotations = _read_masks(path, rows, stems, names)
+    else:
+        images = _read_shapes(path, tool)
+        annotations = _check_images(images, rows, stems, names, tool)
     done: list[int] = []
     refused: list[str] = []
     for name in annotations.unknown:
@@ -157,9 +165,16 @@ def _measure_example(rows: SiteRows, row: int) -> tuple[int, int] | None:
     return height, width
 
 
-def _check_size(size: tuple[int, int], rows: SiteRows, row: int) -> None:
-    """Raise ValueError for an annotation of another height or width than its image."""
+def _check_size(
+    size: tuple[int, int], rows: SiteRows, row: int, *, is_sent: bool = False
+) -> None:
+    """Raise ValueError for an annotation of another height or width than its image.
+
+    ``is_sent``: a tool may have received the image in the size on which the sites agreed.
+    """
     expected = _measure_example(rows, row)
+    if is_sent and size == tuple(rows.x[row].shape[-2:]):
+        return
     if expected is not None and size != expected:
         raise ValueError(
             f"its annotation has {size[0]} x {size[1]} pixels and its image {expected[0]} x "
@@ -286,7 +301,7 @@ def _check_labels(values: npt.NDArray[np.generic], names: Sequence[str]) -> None
         )
 
 
-# -- boxes ------------------------------------------------------------------------------------
+# -- shapes -----------------------------------------------------------------------------------
 
 
 @with_config(LOOSE)
@@ -325,49 +340,90 @@ class Coco(TypedDict):
     annotations: list[CocoBox]
 
 
-def _read_coco(
-    path: Path, rows: SiteRows, stems: Sequence[str], names: Sequence[str]
-) -> Annotations:
-    """Return the boxes in a COCO file, which are checked for each example.
+def _read_shapes(path: Path, tool: LabelingTool | None) -> list[DrawnImage]:
+    """Return the images in a file with their shapes.
 
-    A case has boxes if one of its images has.
+    Raises ValueError for a file in another format.
     """
-    if rows.each is not None:
-        of_image = _read_coco(path, rows.each, list(map(_find_stem, rows.each.ids)), names)
-
-        def has_boxes(case: int) -> bool:
-            checked = [of_image.exist(row) for row in rows.of_case[case]]
-            return any(checked)
-
-        return Annotations(has_boxes, of_image.unknown)
     with explain_errors(f"{path} cannot be read (", after="); check the path", of=OSError):
         content = read_named(path, MOST_BYTES)
-    with explain_errors(f"{path.name} is no COCO file: "):
-        coco = _parse_coco(content)
-    label_of = {category["id"]: category["name"] for category in coco["categories"]}
-    images = {_find_stem(image["file_name"]): image for image in coco["images"]}
-    if len(images) < len(coco["images"]):
+    if path.suffix.lower() == ".json":
+        with explain_errors(f"{path.name} is no COCO file: "):
+            images = _read_coco(content)
+    elif tool is not None:
+        with explain_errors(f"{path.name}: "):
+            images = tool.parse_shapes(content)
+    else:
+        raise ValueError(
+            f"{path.name} does not end in .json, as COCO files do; name the labeling tool that wrote "
+            "it with --tool"
+        )
+    if len({_find_stem(image.name) for image in images}) < len(images):
         raise ValueError(f"{path.name} has two images of one name; rename one")
-    boxes_of: dict[int, list[CocoBox]] = {}
-    for box in coco["annotations"]:
-        boxes_of.setdefault(box["image_id"], []).append(box)
+    return images
+
+
+def _check_images(
+    images: Sequence[DrawnImage],
+    rows: SiteRows,
+    stems: Sequence[str],
+    names: Sequence[str],
+    tool: LabelingTool | None,
+) -> Annotations:
+    """Return the annotations of examples, whose shapes are checked.
+
+    A case has an annotation if one of its images has a shape.
+    """
+    pictured = rows.each or rows
+    of_row = rows.of_case or tuple((row,) for row in range(len(rows.ids)))
+    stem_of = list(stems)
+    if rows.each is not None:
+        stem_of = [_find_stem(name) for name in pictured.ids]
+        if tool is not None:
+            for stem, own in zip(stems, of_row, strict=True):
+                for number, row in enumerate(own):
+                    stem_of[row] = tool.name_slice(stem, number)
+    by_stem = {_find_stem(image.name): image for image in images if image.shapes}
 
     def has_annotation(row: int) -> bool:
-        image = images.get(stems[row])
-        boxes = boxes_of.get(image["id"], []) if image is not None else []
-        if image is None or not boxes:
-            return False
-        _check_size((image["height"], image["width"]), rows, row)
-        for box in boxes:
-            _check_box(box, image, label_of, names)
-        return True
+        is_drawn = False
+        for one in of_row[row]:
+            image = by_stem.get(stem_of[one])
+            if image is None:
+                continue
+            size = (image.height, image.width)
+            _check_size(size, pictured, one, is_sent=tool is not None)
+            for shape in image.shapes:
+                _check_bounds(shape, image, names)
+            is_drawn = True
+        return is_drawn
 
-    known = set(stems)
-    unknown = []
-    for stem, image in images.items():
-        if image["id"] in boxes_of and stem not in known:
-            unknown.append(f"the image {image['file_name']!r}")
+    known = set(stem_of)
+    unknown = [
+        f"the image {image.name!r}" for stem, image in by_stem.items() if stem not in known
+    ]
     return Annotations(has_annotation, unknown)
+
+
+def _read_coco(content: bytes) -> list[DrawnImage]:
+    """Return the images of a COCO file with their boxes."""
+    coco = _parse_coco(content)
+    label_of = {category["id"]: category["name"] for category in coco["categories"]}
+    shapes: dict[int, list[Shape]] = {}
+    for box in coco["annotations"]:
+        left, top, width, height = box["bbox"]
+        label = label_of.get(box["category_id"])
+        shape = Shape("box", label, left, top, left + width, top + height)
+        shapes.setdefault(box["image_id"], []).append(shape)
+    return [
+        DrawnImage(
+            image["file_name"],
+            image["width"],
+            image["height"],
+            tuple(shapes.get(image["id"], ())),
+        )
+        for image in coco["images"]
+    ]
 
 
 def _parse_coco(content: bytes) -> Coco:
@@ -381,24 +437,22 @@ def _parse_coco(content: bytes) -> Coco:
     return parsed
 
 
-def _check_box(
-    box: CocoBox, image: CocoImage, label_of: Mapping[int, str], names: Sequence[str]
-) -> None:
-    """Raise ValueError for a box outside its image, or with another label."""
-    label = label_of.get(box["category_id"])
-    if label not in names:
-        hint = nearest(str(label), list(names))
-        raise ValueError(f"a box has the label {label!r}, which is not expected{hint}")
-    left, top, width, height = box["bbox"]
+def _check_bounds(shape: Shape, image: DrawnImage, names: Sequence[str]) -> None:
+    """Raise ValueError for a shape outside its image, or with another label."""
+    if shape.label not in names:
+        hint = nearest(str(shape.label), list(names))
+        raise ValueError(
+            f"a {shape.kind} has the label {shape.label!r}, which is not expected{hint}"
+        )
+    edges = (shape.left, shape.top, shape.right, shape.bottom)
     is_inside = (
-        all(map(math.isfinite, box["bbox"]))
-        and min(left, top) >= -ROUNDING
-        and min(width, height) > 0
-        and left + width <= image["width"] + ROUNDING
-        and top + height <= image["height"] + ROUNDING
+        all(map(math.isfinite, edges))
+        and min(shape.left, shape.top) >= -ROUNDING
+        and shape.left < shape.right <= image.width + ROUNDING
+        and shape.top < shape.bottom <= image.height + ROUNDING
     )
     if not is_inside:
         raise ValueError(
-            f"the box {box['bbox']} is not inside its image of {image['width']} x "
-            f"{image['height']} pixels"
+            f"a {shape.kind} from {shape.left:g}, {shape.top:g} to {shape.right:g}, "
+            f"{shape.bottom:g} is not inside its image of {image.width} x {image.height} pixels"
         )

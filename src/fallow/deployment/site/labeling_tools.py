@@ -7,9 +7,9 @@ exported.  It may also exchange both with a server.  All of this runs at the sit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol, final
+from typing import Annotated, NamedTuple, Protocol, final
 
 from pydantic import Field, with_config
 
@@ -34,8 +34,10 @@ class DisplayedContent(Protocol):
     def media_type(self) -> str: ...
 
 
-ShowRow = Callable[[int], DisplayedContent | None]
-"""Function that returns the image of a row, or None."""
+class ShowRow(Protocol):
+    """Function that returns the image of a row or of a slice of a case, or None."""
+
+    def __call__(self, row: int, number: int = 0, /) -> DisplayedContent | None: ...
 
 
 @final
@@ -52,7 +54,7 @@ class LabelingTasks:
         Texts of which an annotator chooses one: classes, and answers that are no label; empty for
         regression.
     show : callable
-        Function that returns the image of a row, or None.
+        Function that returns the image of a row, or None. Its second argument is the slice of a case.
     """
 
     lines: Sequence[JsonObject]
@@ -89,6 +91,26 @@ class Synced:
     file: Annotated[str, Field(description="file with the imported annotations")]
 
 
+class Shape(NamedTuple):
+    """A shape that an annotator drew, and its bounds in pixels from the top left corner."""
+
+    kind: str
+    label: str | None
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+class DrawnImage(NamedTuple):
+    """An image with the shapes of its annotators. ``name`` is that of its file."""
+
+    name: str
+    width: int
+    height: int
+    shapes: tuple[Shape, ...]
+
+
 class LabelingTool:
     """Base class of labeling tools.  A tool overrides what it supports."""
 
@@ -107,6 +129,21 @@ class LabelingTool:
         Raises ValueError for a file in another format.
         """
         raise ValueError("this labeling tool reads no files of labels")
+
+    def parse_shapes(self, content: bytes) -> list[DrawnImage]:
+        """Return the images in a file with the shapes of annotators.
+
+        Raises ValueError for a file in another format.
+        """
+        raise ValueError("this labeling tool reads no masks or boxes")
+
+    def name_slice(self, stem: str, number: int) -> str:
+        """Return the name of a slice of a case, without extension; numbers start at 0.
+
+        >>> LabelingTool().name_slice("000003-head", 12)
+        '000003-head-0012'
+        """
+        return f"{stem}-{number:04d}"
 
     def name_example(self, row: int, name: str) -> str:
         """Return the ``id`` of an example in files of this tool (default: its name)."""

@@ -13,6 +13,7 @@ A file has a header and one line for each labeling task, in UTF-8:
     guess, probability, guess_by, score
                     prediction, its probability, the model ("global" or "local"), and the query
                     score; only on request, because predictions influence annotators
+    slices          number of slices of a case
     feature:NAME    a column of a table, ``feature:NAME (UNIT)`` if it has a unit
     file            path of an image
 
@@ -62,7 +63,7 @@ WITH_POINT = re.compile(r"(0|-?[1-9]\d{0,14})\.0+", re.ASCII)
 LONGEST_NAME = 200  # characters of an annotator's name or address
 WRITTEN = (
     *("id", "label", "row", "cycle", "position", "annotator", "at", "state"),
-    *("guess", "probability", "guess_by", "score", "file"),
+    *("guess", "probability", "guess_by", "score", "slices", "file"),
 )
 """Exported columns, which keep their meaning whatever names the study uses."""
 
@@ -118,6 +119,8 @@ def _build_line(
         line["label"] = _label_text(schema, answer.value, answer.reason)
         line["annotator"] = answer.annotator
         line["at"] = answer.at
+    if rows.each is not None:
+        line["slices"] = rows.find_depth(asked.row)
     if guess:
         reasons = asked.reasons
         if answer is None and reasons.get("is_blind"):
