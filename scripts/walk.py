@@ -50,6 +50,7 @@ class Walk:
     truth: dict[str, str]  # the outcome of each person
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     clicked: dict[str, dict[str, str]] = field(default_factory=dict)  # by site and person
+    sites: tuple[str, ...] = SITES
 
     def notify(self, line: str) -> None:
         print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
@@ -95,6 +96,12 @@ class Walk:
         process.wait()
         self.notify(f"kill -9: {name}")
 
+    def end(self, name: str) -> None:
+        """End a process as Ctrl-C does."""
+        process = self.running.pop(name)
+        process.terminate()
+        process.wait(LONG)
+
     def restart(self, name: str) -> None:
         self.kill(name)
         self.start_party(name)
@@ -126,7 +133,7 @@ class Walk:
         """Until each site's people have so many open questions."""
 
         def are_there() -> bool:
-            return all(self.n_open(site) == asked for site in SITES)
+            return all(self.n_open(site) == asked for site in self.sites)
 
         self.wait(are_there, "questions")
 

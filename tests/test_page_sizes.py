@@ -36,7 +36,7 @@ PARTS = {
             "docs/transports.md",
         ],
     ),
-    "cases": (400, ["docs/cases.md"]),
+    "cases": (450, ["docs/cases.md"]),
     "explanation": (
         8000,
         [
