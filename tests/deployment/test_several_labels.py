@@ -235,7 +235,7 @@ def test_annotators_with_different_answers_disagree_until_one_decides(
     queue.ledger.answer(3, 1.0, "Bo")
     browser = enter(queue, "Cy")
     text = browser.get("/conflicts")
-    assert "oedema=1;effusion=1" in text and "oedema=1;effusion=0" in text
+    assert "oedema=1; effusion=1" in text and "oedema=1; effusion=0" in text
     browser.send("/resolve", value="oedema=1;effusion=0")
     (task,) = [task for task in queue.ledger.tasks() if task.row == 3]
     assert task.state == "answered"
@@ -383,7 +383,7 @@ def test_a_conflict_is_decided_for_the_labels_that_differ(tmp_path: Path) -> Non
     )
     browser.get("/conflicts")
     decided = browser.send("/resolve", **{"answer-0": "1", "answer-1": "0"})
-    assert "Decided: “oedema=1;effusion=0” for example “patient-3”" in decided
+    assert "Decided: “oedema=1; effusion=0” for example “patient-3”" in decided
     assert queue.ledger.count("conflict") == 0
     close(queue.ledger)
     labels = {one.row: one.value for one in queue.ledger.store.load_labels("cleveland")}

@@ -80,7 +80,8 @@ def label_of(schema: Schema, value: float | None, reason: str = "") -> str:
     if value is None:
         return name_no_label(reason, find_text)
     if schema.outcomes:
-        return schema.words(value)
+        words = schema.words(value)
+        return words.replace(";", "; ") if schema.labels else words
     return f"{localize(f'{value:.10g}')} {schema.unit}".strip()
 
 
