@@ -106,7 +106,9 @@ LONG = (
 def test_the_files_say_what_the_run_says(name: str, tmp_path: Path) -> None:
     run, x = CASES[name]()
     expected = run.predict_proba(x)
-    limit = 1e-4 if name == HALF else 1e-5
+    limit = 1e-5
+    if name == HALF:
+        limit = 2**-11  # a feature that is halfway may be rounded to its neighbor
     as_onnx = run_onnx(run.export(tmp_path / "model.onnx"), x)
     program = torch.export.load(run.export(tmp_path / "model.pt2"))
     as_torch = program.module()(torch.from_numpy(x)).numpy()
