@@ -286,9 +286,11 @@ def test_with_few_labels_it_is_the_formula_with_a_weight_by_their_number(
         assert torch.equal(state[name], supervised[name])
 
 
-@pytest.mark.parametrize("spread", [1.5, 4.0])
-def test_with_more_labels_five_folds_choose_the_weight(spread: float) -> None:
-    rows, unlabeled = clusters(0, spread)
+@pytest.mark.parametrize(("spread", "features"), [(1.5, 48), (4.0, 48), (4.0, 240)])
+def test_with_more_labels_five_folds_choose_the_weight(
+    spread: float, features: int
+) -> None:
+    rows, unlabeled = clusters(0, spread, features)
     state = sites_of(rows, unlabeled, PARTS).solve()
     penalty = float(state["penalty"])
     z = rows.z.numpy()

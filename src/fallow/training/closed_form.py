@@ -120,6 +120,9 @@ DELTA = Limits(
     le=1e-2,
     advice=": well below 1 divided by the number of labeled examples, such as 1e-5",
 )
+MOST_AXES = 0.4
+"""Share of the features up to which axes and products in their coordinates are fewer numbers than
+products of features."""
 FOLD_TOTALS = "aggregates of products of labeled examples of a fold, and labels"
 TINY = 1e-300  # means are 0 if no site has a label
 POOL_SHOWS = "it also sees those of all examples of each site"
@@ -516,8 +519,8 @@ class ClosedForm:
     ) -> list[LinearHead]:
         """Return the models of labels without each fold; none with too few labels.
 
-        Sites that receive the path send products in coordinates of its eigenvectors: with fewer
-        labels than features, these are fewer numbers and determine the same models.
+        Sites that receive the path send products in coordinates of its eigenvectors, if labels are
+        few: these are fewer numbers and determine the same models.
         """
         per_class = sum_of_all(ask, self.class_counts)["counts"].clamp_min(0)
         if not has_enough(per_class):
@@ -525,7 +528,9 @@ class ClosedForm:
         axes = None
         whole = total.totals
         if self.reveal == "path":
-            axes, whole = rotate(path, center)
+            few, rotated = rotate(path, center)
+            if few.shape[1] <= MOST_AXES * len(few):
+                axes, whole = few, rotated
         folds = []
         for fold in range(FOLDS - 1):
             part = sum_of_all(
