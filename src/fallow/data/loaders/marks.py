@@ -276,12 +276,16 @@ def _may_have(cells: pa.ChunkedArray, mark: str) -> bool:
 
 def _is_decimal_point(cell: str) -> bool:
     """Return whether the point of a number can only be decimal, as in 3.25."""
+    if "." not in cell:  # cheaper than the patterns
+        return False
     cell = _join_thousands(cell)
     return POINT.fullmatch(cell) is not None and not POINTS.fullmatch(cell)
 
 
 def _is_decimal_comma(cell: str) -> bool:
     """Return whether the comma of a number can only be decimal, as in 3,25."""
+    if "," not in cell:  # cheaper than the patterns
+        return False
     cell = _join_thousands(cell)
     return COMMA.fullmatch(cell) is not None and not COMMAS.fullmatch(cell)
 
@@ -366,16 +370,17 @@ class Evidence(NamedTuple):
 
 def _find_evidence(columns: Sequence[Sequence[str]], separator: str) -> Evidence:
     """Return the decimal mark that unambiguous cells show."""
-    cells = [cell for column in columns for cell in column]
+    with_commas = [cell for column in columns for cell in column if "," in cell]
     # 1.234,5: points separate thousands
-    if any("," in cell and POINTS.fullmatch(cell) for cell in cells):
+    if any(map(POINTS.fullmatch, with_commas)):
         return Evidence(",")
     point_columns = [column for column in columns if any(map(_is_decimal_point, column))]
     # 1,234,567 and 1,234.5: commas can only separate thousands
     has_groups = any(
-        (cell.count(",") > 1 or "." in cell) and COMMAS.fullmatch(cell) for cell in cells
+        (cell.count(",") > 1 or "." in cell) and COMMAS.fullmatch(cell)
+        for cell in with_commas
     )
-    commas = list(filter(_is_decimal_comma, cells))
+    commas = list(filter(_is_decimal_comma, with_commas))
     # in a comma-separated file, a single number with a comma is more likely an error than a format
     least = 3 if separator == "," else 1
     if len(commas) >= least and not point_columns and not has_groups:
