@@ -552,7 +552,7 @@ def show(console: Console, status: Status) -> None:
     print_lines(console, status.get("forecast", []))
     for refusal in (status.get("refusals") or [])[-3:]:
         when = format_moment(refusal["at"])
-        origin = f"{refusal['site']} {refusal.get('exchange', '')}".strip()
+        origin = f"{refusal['site']} {refusal['exchange']}".strip()
         print_lines(console, [f"{when}  {origin}: {refusal['reason']}"])
     if status["hidden"]:
         print_lines(console, [status["hidden"]])

@@ -102,7 +102,7 @@ def live(study: StudyRecords, key: str) -> Blocks:
     refusals = []
     for line in reversed(outcome.get("refusals") or []):
         at = format_moment(line["at"])
-        refusals.append([line["site"], at, line.get("exchange") or "-", line["reason"]])
+        refusals.append([line["site"], at, line["exchange"] or "-", line["reason"]])
     if refusals:
         header = ["Site", "When", "Exchange", "Why"]
         caption_of_replies = "Replies that were refused, limited or unusual"

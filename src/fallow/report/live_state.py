@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NotRequired, Required
+from typing import Annotated, Required
 
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
@@ -79,7 +79,7 @@ class RejectedReply(TypedDict):
 
     site: Annotated[str, Field(description="name of the site")]
     at: Annotated[Moment, Field(description="time of the latest rejection")]
-    exchange: NotRequired[Annotated[str, Field(description="key of the exchange")]]
+    exchange: Annotated[str, Field(description="key of the exchange")]
     reason: Annotated[str, Field(description="reason")]
 
 
