@@ -90,6 +90,11 @@ def write_images(folder: Path, n: int, seed: int, *, labeled: bool) -> dict[str,
 # -- the study --------------------------------------------------------------------------------
 
 
+def list_options(**values: object) -> list[str]:
+    """Return options of a command with their values as words."""
+    return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+
+
 def prepare(folder: Path) -> Walk:
     """Create the agreement, the sites and their images."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -114,11 +119,17 @@ def prepare(folder: Path) -> Walk:
         word for name, value in settings.items() for word in ("--set", f"{name}={value}")
     ]
     study = walk.study(LEADER)
-    walk.run(
-        *("coordinate", "init", study, "--name", "chest", "--config", "demo"),
-        *("--sites", ",".join(SITES), "--example", str(example), "--label", "findings"),
-        *("--sums", "exact", "--host", "127.0.0.1", "--address", address, *changes),
+    options = list_options(
+        name="chest",
+        config="demo",
+        sites=",".join(SITES),
+        example=example,
+        label="findings",
+        sums="exact",
+        host="127.0.0.1",
+        address=address,
     )
+    walk.run("coordinate", "init", study, *options, *changes)
     digest = walk.status(LEADER)["digest"]
     for number, site in enumerate(SITES):
         own = folder / site
@@ -126,18 +137,15 @@ def prepare(folder: Path) -> Walk:
             own / f"{site}-images", UNLABELED, 10 + number, labeled=False
         )
         write_images(own / f"{site}-test", TESTS, 20 + number, labeled=True)
-        walk.run(
-            *("site", "init", walk.study(site), "--study", f"{study}/study.toml"),
-            *("--name", site, "--data", str(own / f"{site}-images")),
-            *(
-                "--test",
-                str(own / f"{site}-test"),
-                "--address",
-                address,
-                "--digest",
-                digest,
-            ),
+        options = list_options(
+            study=f"{study}/study.toml",
+            name=site,
+            data=own / f"{site}-images",
+            test=own / f"{site}-test",
+            address=address,
+            digest=digest,
         )
+        walk.run("site", "init", walk.study(site), *options)
     joins = [f"{walk.study(site)}/join.json" for site in SITES]
     walk.run("coordinate", "admit", study, *joins)
     return walk
